@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import dataset_files, errors, history, partition
+from kartothek_cube.core import dataset_files, errors, history, partition, tuning
 from kartothek_cube.core.commit.operation import is_hidden, resolve_pending
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
@@ -23,6 +24,7 @@ from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import scan
+from kartothek_cube.io_components.runtime import ordered_map
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
@@ -195,6 +197,18 @@ class DatasetHistories:
             self._loaded[key] = resolve_pending(self.blobs, loaded) if state.current else loaded
         return self._loaded[key]
 
+    def preload(self) -> None:
+        """Load all states, of a remote store with many requests at once."""
+        states = [(name, state) for name, of_dataset in self.states.items() for state in of_dataset]
+
+        def load(item: tuple[str, history.DatasetState]) -> None:
+            # a snapshot that has expired since it was listed is an error where it is needed
+            with suppress(errors.StateNotFoundError):
+                self.load(*item)
+
+        for _ in ordered_map(load, states, 1 if self.blobs.is_local else tuning.REMOTE_REQUESTS):
+            pass
+
     def record(self, name: str, state: history.DatasetState) -> CommitRecord | None:
         """The record of the commit that made a state."""
         loaded = self.load(name, state)
@@ -245,7 +259,7 @@ class DatasetHistories:
     def _select_participant(
         self, name: str, moment: datetime, header: CommitRecord | None
     ) -> history.DatasetState | None:
-        if header is None or not header.participants:
+        if header is None:
             return self._select(name, moment)
         wanted = header.participants.get(self.cube.ktk_dataset_uuid(name))
         states = self.states[name]
@@ -281,6 +295,23 @@ class DatasetHistories:
             if cut and _versions(cut) != _versions(last):
                 yield moment, cut
                 last = cut
+
+    def find(self, version: int) -> Cut:
+        """The newest states with a version of the cube, which increases with time; none without."""
+        # bisection: of 600 snapshots of each dataset, ten are read
+        times = sorted({state.time for states in self.states.values() for state in states})
+
+        def version_at(moment: datetime) -> int:
+            try:
+                return self.version(self.cut(moment, self.states))
+            except errors.StateNotFoundError:
+                # older than the states that are kept of some dataset
+                return -1
+
+        position = bisect_right(times, version, key=version_at) - 1
+        if version < 0 or position < 0 or version_at(times[position]) != version:
+            return {}
+        return self.cut(times[position], self.states)
 
     def _moments(self) -> list[datetime]:
         seed = self.cube.seed_dataset
@@ -346,6 +377,7 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
 
 def collect_history(histories: DatasetHistories) -> CubeHistory:
     """The states of a cube, without pins."""
+    histories.preload()
     states: list[CubeState] = []
     last: Cut = {}
     for moment, cut in histories.cuts():
@@ -438,10 +470,8 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
     if isinstance(moment, datetime):
         cut = histories.select_visible(histories.cut(moment, {seed, *names} & histories.states.keys()))
     else:
-        newest: Cut = {}
-        for _, newest in histories.cuts():
-            if histories.version(newest) == moment:
-                cut = newest
+        cut = histories.find(moment)
+        newest = {name: states[-1] for name, states in histories.states.items()}
         if histories.deleted_versions(cut) != histories.deleted_versions(newest):
             # the number may be that of another state, with a dataset that is no more
             cut, remedy = {}, _REMEDY_DELETED

@@ -11,6 +11,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core import history as core_history
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance import garbage, rollback
 from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from kartothek_cube.serialization import parquet
@@ -513,19 +514,25 @@ OPERATIONS = {
 }
 
 
+@pytest.fixture
+def operated():
+    """A store with the states of all operations, of which some write several datasets."""
+    store = memory()
+    api.build_cube(SEED, CUBE, store)
+    for operation in OPERATIONS.values():
+        operation(store)
+    return store
+
+
 def rows_of_states(store):
     history = api.list_cube_history(CUBE, store)
     return [(state.operation, state.rows_added, state.rows_removed) for state in history]
 
 
-def test_rows_in_names_of_files_are_those_of_their_footers(monkeypatch):
-    store = memory()
-    api.build_cube(SEED, CUBE, store)
-    for operation in OPERATIONS.values():
-        operation(store)
-    named, opened = rows_of_states(store), []
+def test_rows_in_names_of_files_are_those_of_their_footers(operated, monkeypatch):
+    named, opened = rows_of_states(operated), []
     monkeypatch.setattr(history_of_cubes.partition, "rows_of_name", opened.append)
-    assert named == rows_of_states(store)
+    assert named == rows_of_states(operated)
     assert len(opened) > len(named)
 
 
@@ -538,3 +545,30 @@ def test_the_history_and_the_sizes_of_a_cube_open_no_data_file(monkeypatch):
         monkeypatch.setattr(module, "read_footer", lambda blobs, key: pytest.fail(f"opened {key}"))
     assert rows_of_states(store) == [("build", 2, 0), ("append", 2, 0), ("extend", 2, 0)]
     assert api.collect_stats(CUBE, store)["seed"]["rows"] == 4
+
+
+def test_each_version_is_found_without_a_look_at_all_others(operated, monkeypatch):
+    histories = history_of_cubes.DatasetHistories(CUBE, open_blobs(operated))
+    listed = {histories.version(cut): cut for _, cut in histories.cuts()}
+    assert len(listed) > len(OPERATIONS)
+    for version in range(-1, max(listed) + 2):
+        assert histories.find(version) == listed.get(version, {})
+    for x in range(40):
+        api.append_to_cube(frame(x=[x], p=[0]), CUBE, operated)
+    loaded, load_snapshot = [], core_history.load_snapshot
+    monkeypatch.setattr(
+        core_history, "load_snapshot", lambda *args: (loaded.append(args), load_snapshot(*args))[1]
+    )
+    assert rows(api.query_cube(CUBE, operated, as_of=max(listed) + 20))["x"][-1] == 19
+    assert len(loaded) < 20
+
+
+def test_a_state_of_the_middle_of_an_operation_is_that_before_it(operated):
+    """Such as between the commits of the computed dataset and of the seed, when a rollback hides it."""
+    histories = history_of_cubes.DatasetHistories(CUBE, open_blobs(operated))
+    cuts = list(histories.cuts())
+    times = {state.time for states in histories.states.values() for state in states}
+    assert times > {time for time, _ in cuts}
+    for time in times:
+        expected = [cut for moment, cut in cuts if moment <= time][-1]
+        assert histories.version(histories.cut(time, histories.states)) == histories.version(expected)

@@ -1,4 +1,4 @@
-"""Cubes with iterators: one frame of input, or one group of a result, is in memory at a time."""
+"""Cubes with iterators: one frame of input, or block of groups of a result, is in memory at a time."""
 
 from __future__ import annotations
 

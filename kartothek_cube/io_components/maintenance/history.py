@@ -180,11 +180,10 @@ class DatasetHistories:
     def __init__(self, cube: Cube, blobs: BlobStore) -> None:
         discover.open_existing(cube.uuid_prefix, blobs)
         self.cube, self.blobs = cube, blobs
-        self.states: dict[str, list[history.DatasetState]] = {}
-        for name in sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
-            # deleted since it was listed
-            with suppress(errors.DatasetNotFoundError):
-                self.states[name] = history.list_states(cube.ktk_dataset_uuid(name), blobs)
+        names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+        self._threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+        listed = zip(names, ordered_map(self._list_states, names, self._threads), strict=True)
+        self.states = {name: states for name, states in listed if states}
         if not self.states:
             raise discover.cube_not_found(cube.uuid_prefix, blobs)
         self._loaded: dict[tuple[str, int], DatasetMetadata | None] = {}
@@ -197,16 +196,26 @@ class DatasetHistories:
             self._loaded[key] = resolve_pending(self.blobs, loaded) if state.current else loaded
         return self._loaded[key]
 
-    def preload(self) -> None:
-        """Load all states, of a remote store with many requests at once."""
-        states = [(name, state) for name, of_dataset in self.states.items() for state in of_dataset]
+    def _list_states(self, name: str) -> list[history.DatasetState]:
+        try:
+            return history.list_states(self.cube.ktk_dataset_uuid(name), self.blobs)
+        except errors.DatasetNotFoundError:
+            # deleted since it was listed
+            return []
+
+    def preload(self, moment: datetime | None = None) -> None:
+        """Load all states, or those of a moment, of a remote store with many requests at once."""
+        pairs = [(name, state) for name, of_dataset in self.states.items() for state in of_dataset]
+        if moment is not None:
+            pairs = list({name: state for name, state in pairs if state.time <= moment}.items())
 
         def load(item: tuple[str, history.DatasetState]) -> None:
-            # a snapshot that has expired since it was listed is an error where it is needed
-            with suppress(errors.StateNotFoundError):
+            # one that is damaged, or has expired since it was listed, is an error where it is needed
+            with suppress(errors.StateNotFoundError, errors.CorruptDatasetError):
                 self.load(*item)
 
-        for _ in ordered_map(load, states, 1 if self.blobs.is_local else tuning.REMOTE_REQUESTS):
+        missing = [(name, state) for name, state in pairs if (name, state.version) not in self._loaded]
+        for _ in ordered_map(load, missing, self._threads):
             pass
 
     def record(self, name: str, state: history.DatasetState) -> CommitRecord | None:
@@ -243,6 +252,8 @@ class DatasetHistories:
         # The seed names for each dataset the last operation on several ones that was committed. What that
         # operation made of the dataset belongs to the moment, and later commits of the dataset alone.
         seed = self.cube.seed_dataset
+        if self._threads > 1:
+            self.preload(moment)
         header: CommitRecord | None = None
         found: dict[str, history.DatasetState | None] = {}
         if seed in self.states:

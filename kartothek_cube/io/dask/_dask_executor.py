@@ -216,7 +216,7 @@ _TASKS = {
         "deleted. Each task copies ``blocksize`` files, the last one commits the datasets."
     ),
     "build_column_statistics": "Each task reads the columns of 256 files, the last one commits.",
-    "collect_stats": "Each task reads the footers of ``blocksize`` files.",
+    "collect_stats": "Each task counts ``blocksize`` files.",
     "delete_rows": "Partitions with such cells are found when the graph is built; a task rewrites up to 16.",
     "compact_cube": "Partitions to compact are found when the graph is built; a task compacts up to 16.",
     "compute_dataset": (

@@ -269,7 +269,9 @@ class ComputeDataset(Generic[StoreT]):
 def _make_tasks(scans: PhysicalPlan, partitions: Ints) -> list[ScanTask]:
     if scans.groups is None:
         return scans.partition_tasks(partitions[:, None])
-    changed = {group: of for group, of in scans.groups.items() if np.isin(of, partitions).any()}
+    is_changed = np.zeros(scans.n_partitions, bool)
+    is_changed[partitions] = True
+    changed = {group: members for group, members in scans.groups.items() if is_changed[members].any()}
     return split_evenly(attrs.evolve(scans, groups=changed), _TASKS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, Generic, Literal, cast
 
 import attrs
@@ -287,7 +288,7 @@ def _first_of_all() -> Iterator[None]:
 
 def run_compute(context: ComputeContext, task: ScanTask) -> Written:
     """Call the function with the cells of each partition, and write what it returns."""
-    inputs = []
+    frames = []
     for frame in run_frames(context.scan, task):
         try:
             rows = context.function(frame)
@@ -305,8 +306,12 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
             )
         if len(rows):
             _check_partition(context.plan, frame, rows)
-        inputs.append({context.into: rows})
-    return write_tasks.write_part(context.plan, inputs) if inputs else {}
+        frames.append(rows)
+    # frames of other types are a conflict of schemas, whether they are of one task or of several
+    groups = groupby(frames, key=lambda rows: (list(rows.columns), list(rows.dtypes)))
+    return merge_writes(
+        write_tasks.write_part(context.plan, [{context.into: rows} for rows in same]) for _, same in groups
+    )
 
 
 def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
+from kartothek_cube.core.errors import ConcurrentWriteError, SchemaConflictError, StateNotFoundError
 from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io_components import computed_dataset
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
@@ -404,6 +404,15 @@ def test_rows_of_another_derived_partition_are_refused(transform):
     assert set(api.discover_datasets_unchecked("cube", store)) == {"seed"}
     api.compute_dataset(lambda df: move(df, 0, 0), cube, store, "same")
     assert api.query_cube_df(cube, store)["w"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_column_has_one_type_in_all_partitions(store):
+    def count(cells):
+        return cells[["x", "p"]].assign(n=1 if cells["p"][0] else 0.5)
+
+    with pytest.raises(SchemaConflictError, match=r"n .*int64"):
+        api.compute_dataset(count, CUBE, store, "counts")
 
 
 @pytest.mark.usefixtures("tasks")

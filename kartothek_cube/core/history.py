@@ -467,12 +467,12 @@ def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
             raise ValueError(
                 f"{name} is a version (int) or a point in time such as '2025-01-31T12:00:00', got {as_of!r}"
             ) from None
-    if isinstance(as_of, np.datetime64):
-        as_of = pd.Timestamp(as_of)
-    if isinstance(as_of, datetime) and not pd.isna(as_of):
+    if isinstance(as_of, np.datetime64 | datetime) and not pd.isna(as_of):
         try:
-            return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
-        except OverflowError:
+            time = as_of if isinstance(as_of, datetime) else pd.Timestamp(as_of)
+            return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        except (OverflowError, ValueError):
+            # years of NumPy go further than those of Python
             raise ValueError(f"{name} is beyond the range of UTC: {as_of}") from None
     if not isinstance(as_of, bool) and isinstance(as_of, Integral):
         return int(as_of)

@@ -545,9 +545,9 @@ def cells_suffix(n_rows: int, digest: bytes) -> str:
     return f"-{n_rows:08x}-{digest.hex()}" if n_rows < 1 << 32 else ""
 
 
-def rows_of_name(label: str) -> int | None:
-    """Number of rows of a file; None unless its name tells it."""
-    match = _NAME.fullmatch(label, label.rfind("/") + 1)
+def rows_of_name(key: str) -> int | None:
+    """Number of rows of the data file at a key; None unless its name tells it."""
+    match = _NAME.fullmatch(key.removesuffix(PARQUET_FILE_SUFFIX), key.rfind("/") + 1)
     return int(match[1], 16) if match and match[1] else None
 
 

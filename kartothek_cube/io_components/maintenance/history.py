@@ -21,7 +21,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetAsOf, StagedState
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys
+from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.runtime import ordered_map
@@ -203,9 +203,9 @@ class DatasetHistories:
             # deleted since it was listed
             return []
 
-    def preload(self, moment: datetime | None = None) -> None:
-        """Load all states, or those of a moment, of a remote store with many requests at once."""
-        pairs = [(name, state) for name, of_dataset in self.states.items() for state in of_dataset]
+    def preload(self, names: Iterable[str], moment: datetime | None = None) -> None:
+        """Load all states of datasets, or those of a moment, on remote stores with many requests at once."""
+        pairs = [(name, state) for name in names for state in self.states[name]]
         if moment is not None:
             pairs = list({name: state for name, state in pairs if state.time <= moment}.items())
 
@@ -253,7 +253,7 @@ class DatasetHistories:
         # operation made of the dataset belongs to the moment, and later commits of the dataset alone.
         seed = self.cube.seed_dataset
         if self._threads > 1:
-            self.preload(moment)
+            self.preload({seed, *names} & self.states.keys(), moment)
         header: CommitRecord | None = None
         found: dict[str, history.DatasetState | None] = {}
         if seed in self.states:
@@ -388,7 +388,7 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
 
 def collect_history(histories: DatasetHistories) -> CubeHistory:
     """The states of a cube, without pins."""
-    histories.preload()
+    histories.preload(histories.states)
     states: list[CubeState] = []
     last: Cut = {}
     for moment, cut in histories.cuts():
@@ -445,7 +445,7 @@ def _load_changed(histories: DatasetHistories, states: Cut, others: Cut) -> dict
 
 def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
     # names of files of cubes tell it; each other file takes a request
-    named = {key: partition.rows_of_name(key.removesuffix(PARQUET_FILE_SUFFIX)) for key in keys}
+    named = {key: partition.rows_of_name(key) for key in keys}
     unnamed = sorted(key for key, rows in named.items() if rows is None)
     try:
         return sum(rows or 0 for rows in named.values()) + scan.count_rows(blobs, unnamed)

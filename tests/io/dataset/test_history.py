@@ -253,6 +253,11 @@ def test_no_times(store, as_of):
         values(store, as_of=as_of)
 
 
+def test_a_year_that_only_numpy_knows_is_beyond_the_range(store):
+    with pytest.raises(ValueError, match="as_of is beyond the range of UTC: 9999999-01-01"):
+        values(store, as_of=np.datetime64("9999999-01-01"))
+
+
 def test_a_version_of_a_frame_with_the_history(store):
     history = pd.DataFrame(eager.list_dataset_history("u", store))
     for column in ("version", "time"):

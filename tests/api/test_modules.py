@@ -72,8 +72,8 @@ for statement in sys.argv[1:]:
     lines = run_python(code, *LEAN, *DASK).stdout.splitlines()
     loaded = [HEAVY & set(line.split()) for line in lines]
     assert dict(zip([*LEAN, *DASK], loaded, strict=True)) == {
-        **dict.fromkeys(LEAN, set()),
-        **dict.fromkeys(DASK, {"dask"}),
+        **{statement: set() for statement in LEAN},
+        **{statement: {"dask"} for statement in DASK},
     }
 
 

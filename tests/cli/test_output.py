@@ -303,9 +303,7 @@ def test_explanations_fit_the_terminal(url):
     assert not any("…" in line for line in whole)
 
 
-@pytest.mark.parametrize(
-    "options, value, coloured", [([], "", True), ([], "1", False), (["--color=always"], "1", True)]
-)
+@pytest.mark.parametrize("options, value, coloured", [([], "", True), ([], "1", False)])
 def test_no_color(wide, monkeypatch, options, value, coloured):
     monkeypatch.setenv("NO_COLOR", value)
     lines, _ = run_in_terminal(80, "--store", wide, *options, "wide", "info")

@@ -45,7 +45,7 @@ def mask(table, op, value):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_partition_is_pruned_only_if_none_of_its_rows_match(name, data):
     """For `<` and the like, and for nulls, no other partition is kept either."""

@@ -124,7 +124,7 @@ def test_deep_conditions_of_sql(store, join):
     assert count == (1 if join == "AND" else 10)
 
 
-MANY = list(range(100_000))
+MANY = list(range(10_000))
 
 
 @pytest.mark.parametrize(

@@ -177,21 +177,19 @@ def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
         ),
     ],
 )
-@pytest.mark.parametrize("how", ["function", "source", "merge"])
-def test_messages_about_types_advise_in_functions_of_spark(spark, url, how, stored, given, remedy):
+def test_messages_about_types_advise_in_functions_of_spark(spark, url, stored, given, remedy):
     types = {"double": pa.float64(), "bigint": pa.int64(), "timestamp_ntz": pa.timestamp("us")}
     cube = Cube(["x"], ["p"], "cube")
     table = pa.table({"x": [1], "p": [1], "v": pa.nulls(1, types[stored])})
     build_cube(table, cube, url)
     df = spark.sql(f"SELECT 2L AS x, 1L AS p, {given} AS v")
-    write = {
-        "function": lambda: append_to_cube_from_spark(df, cube, url),
-        "merge": lambda: merge_into_cube_from_spark(df, cube, url),
-        "source": lambda: (
-            df.write.format("kartothek_cube").options(store=url, cube="cube").mode("append").save()
-        ),
-    }[how]
-    with pytest.raises((SchemaConflictError, AnalysisException)) as caught:
-        write()
-    assert remedy in str(caught.value) and "df[" not in str(caught.value)
+    source = df.write.format("kartothek_cube").options(store=url, cube="cube").mode("append")
+    for write in (
+        lambda: append_to_cube_from_spark(df, cube, url),
+        lambda: merge_into_cube_from_spark(df, cube, url),
+        source.save,
+    ):
+        with pytest.raises((SchemaConflictError, AnalysisException)) as caught:
+            write()
+        assert remedy in str(caught.value) and "df[" not in str(caught.value)
     assert query_cube_table(cube, url)["x"].to_pylist() == [1]

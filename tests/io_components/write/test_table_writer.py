@@ -72,12 +72,13 @@ VALUES = {
 @pytest.mark.parametrize("dtype", VALUES, ids=str)
 @given(data=st.data())
 def test_index_has_each_value_with_its_partitions(dtype, data):
+    times = data.draw(st.sampled_from([1, 10_000]), "repeated")
     values = st.lists(st.sampled_from([*VALUES[dtype], None]), max_size=6)
     partitions = data.draw(st.lists(values, min_size=1, max_size=4), "values of each partition")
-    partitions = [part * data.draw(st.sampled_from([1, 10_000]), "repeated") for part in partitions]
     labels = [f"p={number}/a" for number in range(len(partitions))]
     stored = pa.string() if pa.types.is_null(dtype) or pa.types.is_dictionary(dtype) else dtype
-    tables = [pa.table({"x": pa.array(part, dtype)}) for part in partitions]
+    repeated = [pa.array(part, dtype).take(np.tile(np.arange(len(part)), times)) for part in partitions]
+    tables = [pa.table({"x": part}) for part in repeated]
     index = index_entries_of("x", labels, tables, stored).entries
     found = {value for part in partitions for value in part if value is not None and value == value}
     pairs = list(zip(labels, partitions, strict=True))

@@ -15,7 +15,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.pruning import STATISTICS, collect_statistics, store_statistics
+from kartothek_cube.core.pruning import STATISTICS, collect_statistics, select_partitions, store_statistics
 from kartothek_cube.core.schema import make_meta, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, compute_dataset, query_cube
@@ -84,6 +84,33 @@ class Planning:
 
     def peakmem_plan(self, urls, n, condition):
         plan_query(QueryCube(CUBE, urls[n], CONDITIONS[condition]))
+
+
+class LargeIndex:
+    """Partitions of a dataset of 40, out of the index of 20 million cells, which is not in memory."""
+
+    params = ["==", ">", "in"]
+    param_names = ("operator",)
+    timeout = 600
+    number, warmup_time = 1, 0
+    n_cells = 20_000_000
+
+    def setup(self, operator):
+        self.blobs = open_blobs("hmemory://")
+        labels, cells = [f"p={i}/{i:032x}" for i in range(40)], np.arange(self.n_cells)
+        entries = IndexColumns.from_pairs(pa.array(cells), labels, cells * 40 // self.n_cells)
+        index = ExplicitSecondaryIndex("x", entries)
+        index.store(self.blobs, "large")
+        table = PartitionTable.from_labels("large", "table", pa.array(labels))
+        self.dataset = DatasetMetadata("large", table, indices={"x": index.unload()})
+        scattered = np.arange(0, self.n_cells, self.n_cells // 1_000)
+        values = {"==": self.n_cells // 3, ">": self.n_cells * 9 // 10, "in": scattered}
+        self.condition = ("x", operator, values[operator])
+        caching.clear()
+
+    def time_select_partitions(self, operator):
+        loaded = self.dataset.load_indices({"x"}, self.blobs, self.condition)
+        select_partitions(loaded, self.condition)
 
 
 def small_partitions(n):

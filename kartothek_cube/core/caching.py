@@ -52,10 +52,10 @@ class ParseCache:
         self.put(key, content, parsed, size(parsed))
         return parsed
 
-    def get(self, key: Hashable) -> object | None:
-        """The cached result for a key, whatever its content; None if there is none."""
+    def get(self, key: Hashable, content: bytes | None = None) -> object | None:
+        """The cached result for a key, of this content or of any; None if there is none."""
         entry = self._find(key)
-        return None if entry is None else entry.parsed
+        return None if entry is None or content not in (None, entry.content) else entry.parsed
 
     def _find(self, key: Hashable) -> _Entry | None:
         with self._lock:

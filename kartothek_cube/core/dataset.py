@@ -344,11 +344,24 @@ class DatasetMetadataBase(_Rendered):
         """
         return self._load_indices(self.secondary_indices, store).load_partition_indices()
 
-    def load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
-        """Load secondary indices, or statistics, of some columns; others and partition keys are ignored."""
-        return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store)
+    def load_indices(
+        self,
+        columns: Iterable[str],
+        store: StoreInput | BlobStore,
+        node: expressions.Node | None = None,
+    ) -> Self:
+        """Load secondary indices, or statistics, of some columns; others and partition keys are ignored.
 
-    def _load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
+        With a condition, indices may hold only the entries that its literals can match.
+        """
+        return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store, node)
+
+    def _load_indices(
+        self,
+        columns: Iterable[str],
+        store: StoreInput | BlobStore,
+        node: expressions.Node | None = None,
+    ) -> Self:
         explicit: dict[str, ExplicitSecondaryIndex] = {}
         others = []
         for column in columns:
@@ -363,7 +376,7 @@ class DatasetMetadataBase(_Rendered):
         blobs = open_blobs(store)
         # not the method `copy`: the checks of the constructor take longer than reading an index
         dataset = copy.copy(self)
-        dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
+        dataset.indices = {**self.indices, **{c: self._load(i, blobs, node) for c, i in explicit.items()}}
         if has_statistics and not set(others).isdisjoint(pruning.statistics_columns(self.metadata)):
             dataset.statistics = self.load_statistics(blobs)
         return dataset
@@ -379,9 +392,11 @@ class DatasetMetadataBase(_Rendered):
             pruning.select_statistics(table, columns, self.schema.internal()), self.partition_table.labels
         )
 
-    def _load(self, index: ExplicitSecondaryIndex, blobs: BlobStore) -> ExplicitSecondaryIndex:
+    def _load(
+        self, index: ExplicitSecondaryIndex, blobs: BlobStore, node: expressions.Node | None
+    ) -> ExplicitSecondaryIndex:
         check_owned(index.index_storage_key, self.uuid)
-        loaded = index.load(blobs)
+        loaded = pruning.load_index(index, blobs, node)
         if self.explicit_partitions or loaded.columns_data is None:
             return loaded
         # some partitions of the index may have been deleted since

@@ -12,6 +12,7 @@ from simplekv import KeyValueStore
 from kartothek_cube.core.arguments import CopyMixin
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
@@ -178,7 +179,8 @@ class DatasetFactory(DatasetMetadataBase):
         self._cache_metadata = self.dataset_metadata.load_partition_indices()
         return self
 
-    def _load_indices(self, columns: Any, store: StoreInput | BlobStore) -> Self:
+    def _load_indices(self, columns: Any, store: StoreInput | BlobStore, node: Node | None = None) -> Self:
+        # whole indices, whatever the condition: the factory keeps them
         self._cache_metadata = self.dataset_metadata._load_indices(columns, store)
         return self
 

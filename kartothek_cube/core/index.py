@@ -8,6 +8,7 @@ import datetime
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, compress, pairwise
 from typing import Any, Self, TypeVar, cast
 
@@ -98,19 +99,23 @@ class IndexColumns:
         if codes is None:
             encoded = names.dictionary_encode()
             names, codes = encoded.dictionary, arrow.to_numpy(encoded.indices)
-        entries: arrow.Ints = codes.astype(np.int64, copy=False)
         not_null = _not_null_mask(values)
         if not_null is not None:
             kept = not_null if rows is None else not_null[rows]
-            entries = entries[kept]
+            codes = codes[kept]
             rows = None if rows is None else (np.cumsum(not_null) - 1)[rows[kept]]
             values = values.filter(pa.array(not_null))
+        values = _normalize_zeros(values)
+        if rows is None and _is_increasing(values):
+            # an index file of 20 million cells: 0.5 instead of 1.2 s
+            return cls(values, np.arange(len(values) + 1), codes.astype(np.int32, copy=False), names)
         distinct, ranks = rank(values)
         if rows is None and len(distinct) == len(values):
-            # one entry per value: an index of 5 million cells is loaded in 0.25 instead of 0.5 s
-            ordered = np.empty(len(entries), np.int32)
-            ordered[ranks] = entries
+            # one entry per value: an index of 5 million cells is made in 0.25 instead of 0.5 s
+            ordered = np.empty(len(codes), np.int32)
+            ordered[ranks] = codes
             return cls(distinct, np.arange(len(distinct) + 1), ordered, names)
+        entries: arrow.Ints = codes.astype(np.int64, copy=False)
         return cls._sort_entries(distinct, ranks if rows is None else ranks[rows], entries, names)
 
     @classmethod
@@ -276,11 +281,20 @@ def _not_null_mask(values: pa.Array) -> arrow.Mask | None:
     return None if mask.all() else mask
 
 
+def _normalize_zeros(values: pa.Array) -> pa.Array:
+    """The values with 0.0 for -0.0."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
+
+
+def _is_increasing(values: pa.Array) -> bool:
+    """Whether values are sorted and distinct."""
+    return len(values) < 2 or bool(pc.all(pc.less(values[:-1], values[1:])).as_py())
+
+
 def rank(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     """Sorted distinct values, and the position of each value among them."""
-    if pat.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0
-    if len(values) < 2 or pc.all(pc.less(values[:-1], values[1:])).as_py():
+    values = _normalize_zeros(values)
+    if _is_increasing(values):
         return values, np.arange(len(values), dtype=np.int64)
     encoded = values.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
@@ -400,14 +414,13 @@ def _write_group(
         raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
 
 
-def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
-    """Index data of an index file; raises CorruptDatasetError."""
+def parse_index(buf: bytes, column: str, key: str, row_groups: Sequence[int] | None = None) -> IndexColumns:
+    """Index data of an index file, or of some of its row groups; raises CorruptDatasetError."""
     try:
-        table = _read_table(buf)
+        table = _read_table(buf, row_groups)
         _check_columns(table, column, key)
         table.validate(full=True)
-        values = table.column(0).combine_chunks()
-        values = arrow.cast_times(values, arrow.storage_type(arrow.widen(values.type)))
+        values = _from_file(table.column(0).combine_chunks())
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise errors.CorruptDatasetError(
             key, f"it is no Parquet file of an index on {column!r} ({error})"
@@ -426,14 +439,48 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     return replace(columns, file_type=dtype) if arrow.is_long(dtype) or _is_milliseconds(dtype) else columns
 
 
-def _read_table(buf: bytes) -> pa.Table:
+def _from_file(values: pa.Array) -> pa.Array:
+    return arrow.cast_times(values, arrow.storage_type(arrow.widen(values.type)))
+
+
+#: masks row groups by the arrays of their lowest and highest values
+SelectGroups = Callable[[pa.Array, pa.Array], pa.BooleanArray]
+
+
+def _select_row_groups(buf: bytes, dtype: pa.DataType | None, select: SelectGroups) -> list[int] | None:
+    """Numbers of the row groups of an index file that are needed; None for all."""
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(buf))
+        groups = [metadata.row_group(number).column(0) for number in range(metadata.num_row_groups)]
+        # others may store bounds of other kinds
+        if len(groups) < 2 or not metadata.created_by.startswith("parquet-cpp-arrow"):
+            return None
+        bounds = [group.statistics for group in groups]
+        if not all(each is not None and each.has_min_max for each in bounds):
+            return None
+        file_type = metadata.schema.to_arrow_schema().field(0).type
+        low, high = (
+            _from_file(pa.array([getattr(each, name) for each in bounds], file_type))
+            for name in ("min", "max")
+        )
+    except (pa.ArrowException, OSError):
+        # damaged: `parse_index` says so
+        return None
+    if dtype is not None and not low.type.equals(dtype):
+        return None
+    needed = arrow.to_numpy(select(low, high))
+    return None if needed.all() else np.flatnonzero(needed).tolist()
+
+
+def _read_table(buf: bytes, row_groups: Sequence[int] | None) -> pa.Table:
     """Content of the file, with dictionary-encoded labels: most of them repeat."""
     content = arrow.copy_to_arrow_memory(buf)
     plain = pq.ParquetFile(pa.BufferReader(content))
     labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
     file = pq.ParquetFile(pa.BufferReader(content), metadata=plain.metadata, read_dictionary=labels)
     # Arrow cannot read encoded lists of several row groups at once
-    return pa.concat_tables([file.read_row_group(i) for i in range(file.num_row_groups)] or [plain.read()])
+    numbers = range(file.num_row_groups) if row_groups is None else row_groups
+    return pa.concat_tables([file.read_row_group(i) for i in numbers] or [plain.read_row_groups([])])
 
 
 def _check_columns(table: pa.Table, column: str, key: str) -> None:
@@ -852,13 +899,23 @@ class ExplicitSecondaryIndex(IndexBase):
         CorruptDatasetError
             The file is not one of an index on this column, or has values of another type.
         """
+        return self.load_entries(open_blobs(store), None)
+
+    def load_entries(self, blobs: BlobStore, select: SelectGroups | None) -> Self:
+        """Read the index data; with `select`, at least the entries of the row groups that it selects."""
         if self.columns_data is not None:
             return self
         key = str(self.index_storage_key)
-        content = get_required(open_blobs(store), key)
-        columns = CACHE.parse(
-            ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _memory_size
-        )
+        content, cache_key = get_required(blobs, key), ("index", key, self.column)
+        row_groups = None
+        if select is not None and CACHE.get(cache_key, content) is None:
+            # one value of 20 million takes 0.01 s, where all take 1.2 s and more memory than the cache has
+            row_groups = _select_row_groups(content, self.dtype, select)
+        if row_groups is None:
+            parse = partial(parse_index, column=self.column, key=key)
+            columns = CACHE.parse(cache_key, content, parse, _memory_size)
+        else:
+            columns = parse_index(content, self.column, key, row_groups)
         file_dtype, dtype = columns.values.type, self.dtype
         # a file without Arrow's own schema says UTC, whatever the zone is
         are_zoned = all(pat.is_timestamp(t) and t.tz for t in (dtype, file_dtype) if t is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.index import PARTITION, IndexColumns, PartitionIndex, rank
+from kartothek_cube.core.index import PARTITION, ExplicitSecondaryIndex, IndexColumns, PartitionIndex, rank
 from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.transforms import read_transforms, refine
@@ -65,6 +66,26 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
         entries = dataset.statistics.column(column).combine_chunks()
         return statistics_mask(entries, op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
+
+
+def load_index(
+    index: ExplicitSecondaryIndex, blobs: BlobStore, node: expressions.Node | None
+) -> ExplicitSecondaryIndex:
+    """Load an index; with a condition, maybe only the entries that its literals on the column can match."""
+    if node is None:
+        return index.load(blobs)
+
+    def select(low: pa.Array, high: pa.Array) -> pa.BooleanArray:
+        literals = [
+            expressions.bind_literal(low.type, op, v, c)
+            for c, op, v in expressions.literals_of(node)
+            if c == index.column
+        ]
+        return reduce(
+            pc.or_, [_mask_of_bounds(low, high, literal) for literal in literals], pa.repeat(False, len(low))
+        )
+
+    return index.load_entries(blobs, select)
 
 
 def index_rows(

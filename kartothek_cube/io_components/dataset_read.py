@@ -174,8 +174,8 @@ class DatasetRead:
         )
         shared = encoded if same_categories else ()
         loaded: DatasetMetadata = dataset.load_indices(
-            {*expressions.columns_of(where), *context.dispatch_by, *shared}, dataset.store_factory
-        ).dataset_metadata
+            {*context.dispatch_by, *shared}, dataset.store_factory
+        ).dataset_metadata.load_indices(expressions.columns_of(where), dataset.store_factory, where)
         context = attrs.evolve(context, categories=_indexed_categories(loaded, shared))
         files = loaded.partition_table
         partitions = PartitionTable(files.labels, {table: files.files.get(table, [])})

@@ -10,11 +10,15 @@ import pandas.testing as pdt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from storefact import get_store_from_url
 
+from kartothek_cube.api.dataset import DatasetFactory, read_table, store_dataframes_as_dataset
+from kartothek_cube.core import caching
 from kartothek_cube.core import index as index_file
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.expressions import AnyOf
 from kartothek_cube.core.index import (
     ExplicitSecondaryIndex,
     IndexBase,
@@ -25,9 +29,10 @@ from kartothek_cube.core.index import (
     remove_partitions_from_indices,
 )
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import load_index
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO_QUOTED, cm_frozen_time
-from tests.support.predicates import COMPARE
+from tests.support.predicates import COMPARE, KINDS, literals
 
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
 STAMP, LATER = pd.Timestamp("2020-01-31 12:00:00.000001"), pd.Timestamp("2262-01-01")
@@ -791,3 +796,65 @@ def test_indices_are_small_when_pickled_and_shown():
     assert len(pickle.dumps(columns.select(np.arange(1000) < 3).keep_labels(["0" * 32]))) < 2_000
     assert repr(x_index()) == "ExplicitSecondaryIndex(column='x', dtype=int64, 3 values)"
     assert "not loaded" in repr(x_index(index_storage_key="key").unload())
+
+
+# entries of a condition
+
+
+@pytest.fixture
+def groups_of_two(monkeypatch):
+    monkeypatch.setattr(index_file, "_VALUES_PER_GROUP", 2)
+
+
+@pytest.mark.parametrize("name", sorted(set(KINDS) - {"category", "timestamp_ns"}))
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_row_groups_of_a_condition_have_all_entries_that_match(name, data, groups_of_two):
+    cells = data.draw(st.lists(st.sampled_from(KINDS[name].cells), max_size=8, unique_by=repr))
+    columns = IndexColumns.from_pairs(pa.array(cells, KINDS[name].dtype), map(str, range(len(cells))))
+    first, second = data.draw(literals(name)), data.draw(literals(name))
+    blobs = open_blobs("hmemory://")
+    key = ExplicitSecondaryIndex(name, columns).store(blobs, "u")
+    stored = ExplicitSecondaryIndex(name, index_storage_key=key, dtype=columns.values.type)
+    caching.clear()
+    part = load_index(stored, blobs, AnyOf((first, ("another", "==", 1), second)))
+    for _, op, value in (first, second):
+        assert part.eval_operator(op, value) == stored.load(blobs).eval_operator(op, value)
+
+
+def test_a_condition_on_a_large_index_reads_few_of_its_entries(groups_of_two):
+    columns = IndexColumns.from_pairs(pa.array(range(10)), list("abcdefghij"))
+    blobs = open_blobs("hmemory://")
+    key = ExplicitSecondaryIndex("x", columns).store(blobs, "u")
+    stored = ExplicitSecondaryIndex("x", index_storage_key=key, dtype=pa.int64())
+    caching.clear()
+
+    def read(literal):
+        return load_index(stored, blobs, literal).columns_data.values.to_pylist()
+
+    assert read(("x", "==", 3)) == [2, 3] and read(("x", "in", [1, 8])) == [0, 1, 8, 9]
+    assert read(("x", ">=", 7)) == [6, 7, 8, 9] and read(("x", "==", 99)) == []
+    assert read(("x", "!=", 3)) == list(range(10))
+    # all of it was read, and is in the cache now
+    assert read(("x", "==", 3)) == list(range(10))
+
+
+def test_bounds_of_other_writers_are_not_trusted(groups_of_two, monkeypatch):
+    columns = IndexColumns.from_pairs(pa.array(range(4)), list("abcd"))
+    content = index_file.render_index("x", columns).replace(b"parquet-cpp-arrow", b"another-cpp-arrow")
+    blobs = open_blobs("hmemory://")
+    blobs.put("u/indices/x/1", content)
+    stored = ExplicitSecondaryIndex("x", index_storage_key="u/indices/x/1", dtype=pa.int64())
+    assert len(load_index(stored, blobs, ("x", "==", 3)).columns_data) == 4
+
+
+def test_a_factory_keeps_whole_indices(groups_of_two):
+    frame = pd.DataFrame({"x": range(10), "p": [0, 1] * 5})
+    store = get_store_from_url("hmemory://")
+    store_dataframes_as_dataset(
+        dfs=[frame], store=store, dataset_uuid="d", partition_on="p", secondary_indices="x"
+    )
+    caching.clear()
+    factory = DatasetFactory("d", store)
+    assert read_table(factory=factory, predicates=[[("x", "==", 3)]])["x"].tolist() == [3]
+    assert len(factory.load_index("x").indices["x"].index_dct) == 10

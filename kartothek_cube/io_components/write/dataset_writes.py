@@ -556,7 +556,7 @@ def _plan_removal(dataset: DatasetMetadata, delete_scope: Any, store: StoreInput
     scope = AnyOf(tuple(_conjunction(dataset, element) for element in elements)) if elements else None
     labels = pa.array([], pa.string())
     if scope is not None:
-        picked = pruning.select_partitions(dataset.load_indices(columns_of(scope), store), scope)
+        picked = pruning.select_partitions(dataset.load_indices(columns_of(scope), store, scope), scope)
         labels = dataset.partition_table.take(picked).labels
     return {"remove_where": scope, "requires": (NoUnseenPartitions(labels),)}
 

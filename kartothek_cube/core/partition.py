@@ -21,12 +21,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid, quote, unquote
 from kartothek_cube.core.store import check_owned_keys
 
-__all__ = (
-    "Partition",
-    "PartitionDictType",
-    "PartitionTable",
-    "partition_folders",
-)
+__all__ = ("Partition", "PartitionDictType", "PartitionTable", "partition_folders")
 
 _PLAIN_IN_JSON = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 

@@ -243,13 +243,14 @@ def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str
     return _array(list(partitions), key), {table: _array(texts, key) for table, texts in columns.items()}
 
 
-def render_header(header: Mapping[str, Any], partitions: str | None) -> str:
-    """JSON header as kartothek writes it: default separators, non-ASCII escaped."""
-    if partitions is None:
+def render_header(header: Mapping[str, Any]) -> str:
+    """JSON header as kartothek writes it: default separators, non-ASCII escaped; `partitions` are JSON."""
+    if "partitions" not in header:
         return json.dumps(header)
     # most of the text, rendered from columns, replaces a text that the header cannot contain elsewhere
     placeholder = secrets.token_hex(16)
-    return json.dumps({**header, "partitions": placeholder}).replace(f'"{placeholder}"', partitions, 1)
+    text = json.dumps({**header, "partitions": placeholder})
+    return text.replace(f'"{placeholder}"', header["partitions"], 1)
 
 
 def common_tables(files: Sequence[Mapping[Any, Any]]) -> tuple[Any, ...] | None:

@@ -650,6 +650,18 @@ class IndexBase(arguments.CopyMixin):
         """Value to labels: a copy of :attr:`index_dct`."""
         return {value: list(labels) for value, labels in self.index_dct.items()}
 
+    def _to_inline(self) -> dict[str, list[str]]:
+        """Form in a header, with string keys; empty if not loaded; UnicodeDecodeError for binary values."""
+        columns = self.columns_data
+        if columns is None:
+            return {}
+        dtype = columns.values.type
+        # booleans as the json module writes them
+        if pat.is_date(dtype) or pat.is_timestamp(dtype) or pat.is_boolean(dtype):
+            columns = columns.cast(pa.string())
+        entries = columns.to_dict().items()
+        return {v.decode("utf-8") if isinstance(v, bytes) else str(v): labels for v, labels in entries}
+
     def update(self, index: IndexBase, inplace: bool = False) -> Self:
         """Add the entries of another index on the same column.
 
@@ -986,13 +998,3 @@ def index_columns(
         text = "%s values of the index on %r are the same once they are %s; their partitions were united."
         _LOGGER.warning(text, collisions, column, dtype)
     return IndexColumns.from_dict(values, list(present.values()))
-
-
-def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
-    """Inline form of an index in a header, with string keys; UnicodeDecodeError for binary values."""
-    values = columns.values
-    # booleans as the json module writes them
-    if pat.is_date(values.type) or pat.is_timestamp(values.type) or pat.is_boolean(values.type):
-        columns = columns.cast(pa.string())
-    entries = columns.to_dict().items()
-    return {v.decode("utf-8") if isinstance(v, bytes) else str(v): labels for v, labels in entries}

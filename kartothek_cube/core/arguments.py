@@ -43,9 +43,8 @@ def alias_parameter(
             stored = args[position] if len(args) > position else kwargs.get(old)
             if value is not None:
                 if stored is not None:
-                    raise TypeError(
-                        f"{name}() takes {new} or {old}, two names of one parameter, but got both"
-                    )
+                    problem = f"{name}() takes {new} or {old}, two names of one parameter, but got both"
+                    raise TypeError(problem)
                 if len(args) > position:
                     args = (*args[:position], value, *args[position + 1 :])  # type: ignore[assignment]
                 else:
@@ -55,11 +54,9 @@ def alias_parameter(
             return function(*args, **kwargs)
 
         if required:
-            parameters = [
-                p.replace(default=inspect.Parameter.empty) if p.name == old else p
-                for p in signature.parameters.values()
-            ]
-            call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+            own = dict(signature.parameters)
+            own[old] = own[old].replace(default=inspect.Parameter.empty)
+            call.__signature__ = signature.replace(parameters=list(own.values()))  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -60,9 +60,8 @@ def _check_plain(rule: Any, attribute: Any, value: Any) -> None:
     condition_codec.check_values(rule, attribute, values)
     for single in values:
         if not isinstance(single, str | bool | int | float):
-            raise TypeError(
-                f"Values of {type(rule).__name__} are numbers, text, booleans and times, got {single!r}"
-            )
+            problem = f"Values of {type(rule).__name__} are numbers, text, booleans and times, got {single!r}"
+            raise TypeError(problem)
 
 
 def _check_any(rule: Any, attribute: Any, values: tuple[Any, ...]) -> None:
@@ -409,9 +408,8 @@ class RowCheck(ContractRule):
             elif isinstance(result, pd.Series | np.ndarray) and is_bool_dtype(result):
                 mask = ~pd.Series(result).fillna(True).to_numpy(bool)
                 if len(mask) != len(table):
-                    raise ValueError(
-                        f"it returned {len(mask):,} values for {errors.format_count(len(table), 'row')}"
-                    )
+                    problem = f"it returned {len(mask):,} values for {errors.format_count(len(table), 'row')}"
+                    raise ValueError(problem)
         except Exception as error:
             # whatever a check raises, the rows are refused
             detail = f"{type(error).__name__}: {error}"
@@ -474,10 +472,10 @@ class Contract:
         try:
             return cls(tuple(map(_from_json, stored)), stored)
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise errors.CorruptDatasetError(
-                uuid,
-                f"{naming.CONTRACT!r} in its metadata is no contract ({error}); set_contract replaces it",
-            ) from error
+            problem = (
+                f"{naming.CONTRACT!r} in its metadata is no contract ({error}); set_contract replaces it"
+            )
+            raise errors.CorruptDatasetError(uuid, problem) from error
 
     @classmethod
     def make(cls, rules: ContractRule | Iterable[ContractRule]) -> Self:

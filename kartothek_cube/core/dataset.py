@@ -63,10 +63,8 @@ class _Rendered(arguments.CopyMixin):
         self, inline: _Inline, render_partitions: Callable[[PartitionTable], Any] = PartitionTable.to_header
     ) -> dict[str, Any]:
         """All fields in order; unknown ones are last."""
-        parts: dict[str, Any] = {
-            naming.METADATA_VERSION_KEY: self.metadata_version,
-            naming.UUID_KEY: self.uuid,
-        }
+        parts: dict[str, Any] = {naming.METADATA_VERSION_KEY: self.metadata_version}
+        parts[naming.UUID_KEY] = self.uuid
         if self.indices:
             parts["indices"] = {name: _render_index(index, inline) for name, index in self.indices.items()}
         if self.metadata:
@@ -151,11 +149,9 @@ class DatasetMetadataBase(_Rendered):
     ) -> None:
         naming.check_uuid(uuid)
         self.uuid = uuid
-        self.partition_table = (
-            partitions
-            if isinstance(partitions, PartitionTable)
-            else PartitionTable.from_partitions(partitions or {})
-        )
+        if not isinstance(partitions, PartitionTable):
+            partitions = PartitionTable.from_partitions(partitions or {})
+        self.partition_table = partitions
         self.metadata: dict[str, Any] = dict(metadata or {})
         if "creation_time" not in self.metadata:
             self.metadata["creation_time"] = clock.datetime_utcnow().isoformat()
@@ -306,10 +302,8 @@ class DatasetMetadataBase(_Rendered):
         """
         if column in self.partition_keys:
             return self.load_partition_indices()
-        if column not in self.indices:
-            raise KeyError(
-                f"Dataset {self.uuid!r}: {errors.unknown_names('index column', [column], self.index_columns)}"
-            )
+        where = f"Dataset {self.uuid!r}: "
+        errors.check_names(where, "index column", [column], self.index_columns, error=KeyError)
         return self._load_indices([column], store)
 
     def load_all_indices(self, store: StoreInput | BlobStore) -> Self:
@@ -355,9 +349,8 @@ class DatasetMetadataBase(_Rendered):
         if table is None or self.schema is None:
             return None
         columns = pruning.statistics_columns(self.metadata)
-        return pruning.align_statistics(
-            pruning.select_statistics(table, columns, self.schema.internal()), self.partition_table.labels
-        )
+        selected = pruning.select_statistics(table, columns, self.schema.internal())
+        return pruning.align_statistics(selected, self.partition_table.labels)
 
     def _load(self, index: ExplicitSecondaryIndex, blobs: BlobStore) -> ExplicitSecondaryIndex:
         check_owned(index.index_storage_key, self.uuid)

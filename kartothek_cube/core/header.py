@@ -129,9 +129,8 @@ def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
         return None
     own = {name: value for name, value in part.items() if name in _TYPES}
     if "participation" in own:
-        own["participation"] = Participation(
-            **{k: v for k, v in own["participation"].items() if k in _PARTICIPATION_TYPES}
-        )
+        fields = {k: v for k, v in own["participation"].items() if k in _PARTICIPATION_TYPES}
+        own["participation"] = Participation(**fields)
     return CommitRecord(**{**own, "aborted": tuple(own.get("aborted", ()))})
 
 
@@ -192,9 +191,8 @@ def parse_header(buf: bytes, format: str, key: str) -> dict[str, Any]:
     try:
         header = json.loads(buf) if format == "json" else unpackb(bytes(buf))
     except (ValueError, RecursionError) as error:
-        raise CorruptDatasetError(
-            key, f"it is no {'JSON' if format == 'json' else format} ({error})"
-        ) from error
+        problem = f"it is no {'JSON' if format == 'json' else format} ({error})"
+        raise CorruptDatasetError(key, problem) from error
     if type(header) is not dict:
         raise CorruptDatasetError(key, f"it holds {_type_name(header)}, not an object")
     return header
@@ -269,9 +267,8 @@ def _get_typed(header: Mapping[str, Any], part: str, expected: type, key: str, d
     if part not in header and default is not None:
         return default
     if type(header.get(part)) is not expected:
-        raise CorruptDatasetError(
-            key, f"{part!r} is {_type_name(header.get(part))}, not {_TYPE_NAMES[expected]}"
-        )
+        problem = f"{part!r} is {_type_name(header.get(part))}, not {_TYPE_NAMES[expected]}"
+        raise CorruptDatasetError(key, problem)
     return header[part]
 
 
@@ -285,9 +282,8 @@ def _check_indices(indices: Mapping[Any, Any], key: str) -> None:
     _check_texts(indices, "indices", key)
     for column, index in indices.items():
         if type(index) not in (str, dict):
-            raise CorruptDatasetError(
-                key, f"the index of {column!r} is {_type_name(index)}, not a storage key or an object"
-            )
+            problem = f"the index of {column!r} is {_type_name(index)}, not a storage key or an object"
+            raise CorruptDatasetError(key, problem)
         if type(index) is dict:
             where = f"in the index of {column!r}, a"
             _check_types(key, f"{where} list of labels", index.values(), list)

@@ -102,10 +102,9 @@ def annotate_operations(
         details |= {key: value for key, value in given.items() if value is not None}
         content = json.loads(json.dumps(details, allow_nan=False)) or None
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"job is a dict that JSON can express, as run and revision are values, but they are {job!r}, "
-            f"{run!r} and {revision!r}: {error}"
-        ) from error
+        shown = f"{job!r}, {run!r} and {revision!r}: {error}"
+        problem = f"job is a dict that JSON can express, as run and revision are values, but they are {shown}"
+        raise TypeError(problem) from error
     token = _ANNOTATIONS.set(OperationInfo("", message, content))
     try:
         yield
@@ -126,23 +125,16 @@ def operation_info(state: DatasetMetadata) -> OperationInfo:
     field = (record.version or {}).get("operation") if record is not None else None
     if not isinstance(field, dict):
         return OperationInfo()
-    name, message, job, library = (field.get(key) for key in ("name", "message", "job", "library"))
-    return OperationInfo(
-        name if isinstance(name, str) else "",
-        message if isinstance(message, str) else None,
-        job if isinstance(job, dict) else None,
-        library if isinstance(library, str) else "",
-    )
+    types = {"name": str, "message": str, "job": dict, "library": str}
+    return OperationInfo(**{n: field[n] for n, kind in types.items() if isinstance(field.get(n), kind)})
 
 
 def snapshot_retention(metadata: Mapping[str, Any]) -> int | None:
     """Number of snapshots to keep; None: all until a cleanup. Raises ValueError for malformed metadata."""
     retention = metadata.get(KEEP_HISTORY)
     if retention is not None and (type(retention) is not int or retention < 0):
-        raise ValueError(
-            f"{KEEP_HISTORY!r} in the metadata is the number of states to keep, 0 or more, or None to keep "
-            f"all of them until a cleanup; it is {retention!r}"
-        )
+        meaning = "the number of states to keep, 0 or more, or None to keep all of them until a cleanup"
+        raise ValueError(f"{KEEP_HISTORY!r} in the metadata is {meaning}; it is {retention!r}")
     return retention
 
 

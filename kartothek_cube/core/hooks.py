@@ -65,9 +65,8 @@ class Hook(Generic[Event]):
         self, function: Callable[[Event], object], hooks: list[Hook[Event]], dataset: str = ""
     ) -> None:
         if not callable(function):
-            raise TypeError(
-                f"A hook is a function of {'rows' if dataset else 'an event'}, but it is {function!r}"
-            )
+            problem = f"A hook is a function of {'rows' if dataset else 'an event'}, but it is {function!r}"
+            raise TypeError(problem)
         self.function = function
         #: uuid of the only dataset that it concerns
         self.dataset = dataset

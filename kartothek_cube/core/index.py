@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, compress, pairwise
 from typing import Any, Self, TypeVar, cast
 
@@ -62,13 +63,8 @@ class IndexColumns:
         return f"IndexColumns({len(self)} values of type {self.values.type}, {len(self.codes)} entries)"
 
     def __reduce__(self) -> tuple[Callable[..., IndexColumns], tuple[Any, ...]]:
-        return IndexColumns, (
-            arrow.compact_buffers(self.values),
-            self.offsets,
-            self.codes,
-            arrow.compact_buffers(self.labels),
-            self.file_type,
-        )
+        values, labels = map(arrow.compact_buffers, (self.values, self.labels))
+        return IndexColumns, (values, self.offsets, self.codes, labels, self.file_type)
 
     @classmethod
     def empty(cls, dtype: pa.DataType, file_type: pa.DataType | None = None) -> IndexColumns:
@@ -133,10 +129,8 @@ class IndexColumns:
             labels = pa.concat_arrays([index.labels for index in filled]).dictionary_encode()
             label_starts = np.cumsum([0, *(len(index.labels) for index in filled)])
             row_starts = np.cumsum([0, *map(len, filled)])
-            pairs = [
-                (index.codes + label, index.value_ids() + row)
-                for index, label, row in zip(filled, label_starts, row_starts, strict=False)
-            ]
+            starts = zip(filled, label_starts, row_starts, strict=False)
+            pairs = [(index.codes + label, index.value_ids() + row) for index, label, row in starts]
             codes, rows = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
             values = pa.concat_arrays([index.values for index in filled])
             distinct, ranks = _rank_sorted_runs(values)
@@ -316,9 +310,8 @@ _ENTRIES_PER_GROUP = 4_000_000
 
 
 #: named explicitly: pyarrow's default name of the child depends on its version
-_LABELS, _ENCODED_LABELS = (
-    pa.list_(pa.field("item", dtype)) for dtype in (pa.string(), pa.dictionary(pa.int32(), pa.string()))
-)
+_LABELS = pa.list_(pa.field("item", pa.string()))
+_ENCODED_LABELS = pa.list_(pa.field("item", pa.dictionary(pa.int32(), pa.string())))
 
 
 def render_index(column: str, columns: IndexColumns) -> bytes:
@@ -390,9 +383,8 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
         values = table.column(0).combine_chunks()
         values = arrow.cast_times(values, arrow.storage_type(arrow.widen(values.type)))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise errors.CorruptDatasetError(
-            key, f"it is no Parquet file of an index on {column!r} ({error})"
-        ) from error
+        problem = f"it is no Parquet file of an index on {column!r} ({error})"
+        raise errors.CorruptDatasetError(key, problem) from error
     lists = table.column(1)
     labels = pc.list_flatten(lists)
     if values.null_count or lists.null_count or labels.null_count:
@@ -419,9 +411,8 @@ def _read_table(buf: bytes) -> pa.Table:
 
 def _check_columns(table: pa.Table, column: str, key: str) -> None:
     if table.column_names != [column, PARTITION]:
-        raise errors.CorruptDatasetError(
-            key, f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
-        )
+        problem = f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
+        raise errors.CorruptDatasetError(key, problem)
     dtype, lists = table.schema.types
     if arrow.is_nested(dtype) or pat.is_null(dtype):
         raise errors.CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
@@ -480,19 +471,16 @@ class IndexBase(arguments.CopyMixin):
         normalize_dtype: bool = True,
     ) -> None:
         if column == PARTITION:
-            raise ValueError(
-                f"A column named {PARTITION!r} cannot be indexed: the labels of partitions have this name. "
-                "Rename the column."
-            )
+            reason = "the labels of partitions have this name. Rename the column."
+            raise ValueError(f"A column named {PARTITION!r} cannot be indexed: {reason}")
         if dtype is None and isinstance(index_dct, IndexColumns):
             dtype = index_dct.values.type
         elif dtype is None and index_dct:
             dtype = infer_dtype(list(cast(Mapping[Any, Any], index_dct)))
         if dtype is not None:
             if arrow.is_nested(dtype) or pat.is_null(dtype):
-                raise NotImplementedError(
-                    f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
-                )
+                problem = f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
+                raise NotImplementedError(problem)
             dtype = arrow.widen(dtype) if normalize_dtype else dtype
         self.column = column
         self.dtype = dtype
@@ -692,9 +680,8 @@ class IndexBase(arguments.CopyMixin):
             return self
         data = self._data()
         if index.dtype is None or not index.dtype.equals(self.dtype):
-            raise TypeError(
-                f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}"
-            )
+            problem = f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}"
+            raise TypeError(problem)
         merged = IndexColumns.merge([data, index.columns_data], self.dtype)
         return self if len(merged.codes) == len(data.codes) else self._replace_data(merged, inplace)
 
@@ -840,16 +827,14 @@ class ExplicitSecondaryIndex(IndexBase):
             return self
         key = str(self.index_storage_key)
         content = get_required(open_blobs(store), key)
-        columns = CACHE.parse(
-            ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _memory_size
-        )
+        parse = partial(parse_index, column=self.column, key=key)
+        columns = CACHE.parse(("index", key, self.column), content, parse, _memory_size)
         file_dtype, dtype = columns.values.type, self.dtype
         # a file without Arrow's own schema says UTC, whatever the zone is
         are_zoned = all(pat.is_timestamp(t) and t.tz for t in (dtype, file_dtype) if t is not None)
         if not (dtype is None or arrow.same_type(dtype, file_dtype) or are_zoned):
-            raise errors.CorruptDatasetError(
-                key, f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
-            )
+            problem = f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
+            raise errors.CorruptDatasetError(key, problem)
         if dtype is None or not dtype.equals(file_dtype):
             # also where the schema, of another library, does not tell that there are far times
             dtype = file_dtype if dtype is None else arrow.common_type(dtype, file_dtype)
@@ -862,9 +847,8 @@ class ExplicitSecondaryIndex(IndexBase):
     def unload(self) -> Self:
         """Forget the index data, keep the key; raises RuntimeError if the index was never stored."""
         if self.index_storage_key is None:
-            raise RuntimeError(
-                f"The index on column {self.column!r} is not stored yet; store() it before unloading"
-            )
+            problem = f"The index on column {self.column!r} is not stored yet; store() it before unloading"
+            raise RuntimeError(problem)
         index = copy.copy(self)
         index.columns_data = None
         return index
@@ -879,9 +863,8 @@ class ExplicitSecondaryIndex(IndexBase):
             stamp of this object, or the next free one if a file of that time exists.
         """
         blobs = open_blobs(store)
-        if self.index_storage_key and self.index_storage_key.startswith(
-            f"{dataset_uuid}/{naming.INDICES_DIRECTORY}/"
-        ):
+        folder = f"{dataset_uuid}/{naming.INDICES_DIRECTORY}/"
+        if self.index_storage_key and self.index_storage_key.startswith(folder):
             blobs.put(self.index_storage_key, render_index(self.column, self._data()), durable=True)
             return self.index_storage_key
         key = self.store_new(blobs, dataset_uuid)
@@ -926,9 +909,8 @@ def _merge(indices: list[IndexBase]) -> IndexBase:
         return first
     types = {index.dtype for index in indices}
     if len(types) > 1:
-        raise TypeError(
-            f"Indices on {first.column!r} have different types: {', '.join(sorted(map(str, types)))}"
-        )
+        problem = f"Indices on {first.column!r} have different types: {', '.join(sorted(map(str, types)))}"
+        raise TypeError(problem)
     return first._replace_data(IndexColumns.merge([index._data() for index in indices], first.dtype))
 
 

@@ -102,9 +102,8 @@ def name_too_long(name: str) -> ValueError:
 def check_metadata_version(metadata_version: int) -> None:
     """Raise NotImplementedError for versions of the dataset format other than 4."""
     if isinstance(metadata_version, bool) or metadata_version != DEFAULT_METADATA_VERSION:
-        raise NotImplementedError(
-            f"Dataset metadata version {metadata_version!r} is not supported, only version 4 is"
-        )
+        problem = f"Dataset metadata version {metadata_version!r} is not supported, only version 4 is"
+        raise NotImplementedError(problem)
 
 
 def verify_metadata_version(*args: Any, **kwargs: Any) -> None:

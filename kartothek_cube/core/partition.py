@@ -54,10 +54,7 @@ def decode_labels(
     """Typed values of the partition keys by column; raises CorruptDatasetError."""
     column_types = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
-        return {
-            column: arrow.parse_texts(pa.array([], pa.string()), dtype)
-            for column, dtype in column_types.items()
-        }
+        return {column: arrow.parse_texts(labels, dtype) for column, dtype in column_types.items()}
     components = _split_labels(labels, partition_keys)
     values: dict[str, pa.Array] = {}
     for position in range(len(column_types)):
@@ -133,9 +130,8 @@ def _quote_values(values: pa.Array) -> pa.StringArray:
         try:
             objects = list(values.to_pandas())
         except OverflowError as error:
-            raise ValueError(
-                f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
-            ) from error
+            problem = f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
+            raise ValueError(problem) from error
     else:
         objects = values.to_pylist()
     return pa.array([quote(item) for item in objects], pa.string())
@@ -185,9 +181,8 @@ def _parse_values(
         code = arrow.first_failure(texts, lambda part: _parse_quoted(part, dtype))
         row = pc.index(codes, pa.scalar(code, codes.type)).as_py()
         label = labels[row].as_py()
-        raise CorruptDatasetError(
-            label, f"the partition label has no value of type {dtype} for column {column!r}"
-        ) from error
+        problem = f"the partition label has no value of type {dtype} for column {column!r}"
+        raise CorruptDatasetError(label, problem) from error
 
 
 def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -242,8 +237,6 @@ class Partition:
             return NotImplemented
         return self.label == other.label and self.files == other.files
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"Partition(label={self.label!r}, files={self.files!r})"
 
@@ -295,10 +288,7 @@ class PartitionTable:
         *,
         cache: dict[Any, Any] | None = None,
     ) -> None:
-        names, *keys = [
-            texts if isinstance(texts, pa.StringArray) and not texts.null_count else arrow.label_array(texts)
-            for texts in (labels, *(files or {}).values())
-        ]
+        names, *keys = map(arrow.label_array, (labels, *(files or {}).values()))
         columns = dict(zip(files or (), keys, strict=True))
         if {*map(len, keys)} - {len(names)}:
             raise ValueError("Every table needs exactly one file per partition label")
@@ -311,7 +301,7 @@ class PartitionTable:
 
     def __reduce__(self) -> tuple[Callable[..., PartitionTable], tuple[Any, ...]]:
         labels = arrow.compact_buffers(self.labels)
-        return _restore, (labels, [_pack_files(table, labels, keys) for table, keys in self.files.items()])
+        return _restore, (labels, {table: _pack_files(labels, keys) for table, keys in self.files.items()})
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -324,8 +314,6 @@ class PartitionTable:
         same_tables = self.files.keys() == other.files.keys() or not (len(self) or len(other))
         pairs = [(keys, other.files[name]) for name, keys in self.files.items() if name in other.files]
         return same_tables and all(a.equals(b) for a, b in [(self.labels, other.labels), *pairs])
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"PartitionTable({format_count(len(self), 'partition')}, tables={sorted(self.files)})"
@@ -360,21 +348,13 @@ class PartitionTable:
 
     def to_header(self) -> dict[str, PartitionDictType]:
         """The ``partitions`` of a header: ``{<label>: {"files": {<table>: <storage key>}}}``."""
-        tables = tuple(self.files)
-        columns = [keys.to_pylist() for keys in self.files.values()]
-        rows = zip(*columns, strict=True) if tables else ((),) * len(self)
-        return {
-            label: {"files": dict(zip(tables, row, strict=True))}
-            for label, row in zip(self.labels.to_pylist(), rows, strict=True)
-        }
+        files = {table: keys.to_pylist() for table, keys in self.files.items()}
+        labels = enumerate(self.labels.to_pylist())
+        return {label: {"files": {t: keys[i] for t, keys in files.items()}} for i, label in labels}
 
     def to_json(self) -> str:
         """JSON of `to_header`; ten times as fast as :func:`json.dumps` for ordinary labels."""
-        if (
-            not len(self)
-            or not self.files
-            or any(needs_escapes(c) for c in (self.labels, *self.files.values()))
-        ):
+        if any(map(needs_escapes, (self.labels, *self.files.values()))):
             return json.dumps(self.to_header())
         fragments: list[Any] = ['"', self.labels, '": {"files": {']
         for number, (table, keys) in enumerate(self.files.items()):
@@ -433,16 +413,14 @@ class PartitionTable:
     def take(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]] | pa.Array) -> PartitionTable:
         """Partitions at some positions, in that order."""
         indices = positions if isinstance(positions, pa.Array) else pa.array(positions, pa.int64())
-        return PartitionTable(
-            self.labels.take(indices), {t: keys.take(indices) for t, keys in self.files.items()}
-        )
+        files = {table: keys.take(indices) for table, keys in self.files.items()}
+        return PartitionTable(self.labels.take(indices), files)
 
     def filter(self, mask: arrow.Mask | pa.BooleanArray) -> PartitionTable:
         """Partitions where the mask is true."""
         selected = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
-        return PartitionTable(
-            self.labels.filter(selected), {t: keys.filter(selected) for t, keys in self.files.items()}
-        )
+        files = {table: keys.filter(selected) for table, keys in self.files.items()}
+        return PartitionTable(self.labels.filter(selected), files)
 
     def concat(self, other: PartitionTable) -> PartitionTable:
         """Append the partitions of a table; raises ValueError for duplicates or different tables."""
@@ -452,9 +430,8 @@ class PartitionTable:
         duplicates = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
         duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
         if duplicates:
-            raise ValueError(
-                f"Partition labels have to be unique, these occur twice: {arrow.abbreviate(duplicates)}"
-            )
+            problem = f"Partition labels have to be unique, these occur twice: {arrow.abbreviate(duplicates)}"
+            raise ValueError(problem)
         if not len(self):
             return other
         if self.files.keys() != other.files.keys():
@@ -464,19 +441,15 @@ class PartitionTable:
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
 
 
-def _restore(
-    labels: pa.StringArray, packed: Sequence[tuple[str, str | None, pa.Array | None]]
-) -> PartitionTable:
-    files = {t: derived_keys(prefix, labels) if prefix is not None else keys for t, prefix, keys in packed}
+def _restore(labels: pa.StringArray, packed: Mapping[str, str | pa.StringArray]) -> PartitionTable:
+    files = {t: derived_keys(keys, labels) if isinstance(keys, str) else keys for t, keys in packed.items()}
     return PartitionTable(labels, files)
 
 
-def _pack_files(
-    table: str, labels: pa.StringArray, keys: pa.StringArray
-) -> tuple[str, str | None, pa.StringArray | None]:
+def _pack_files(labels: pa.StringArray, keys: pa.StringArray) -> str | pa.StringArray:
     """Files for a pickle: only their common prefix if the labels tell the keys."""
     prefix = common_prefix(labels, keys)
-    return (table, None, arrow.compact_buffers(keys)) if prefix is None else (table, prefix, None)
+    return arrow.compact_buffers(keys) if prefix is None else prefix
 
 
 def _type_of(schema: Any, column: str) -> pa.DataType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,21 +89,19 @@ def index_rows(
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
-def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
-    names = sorted(dataset.indices) if columns is None else columns
+def _index_data(dataset: DatasetMetadataBase, selected: Sequence[str] | None) -> dict[str, IndexColumns]:
+    names = sorted(dataset.indices) if selected is None else selected
     unknown = set(names) - set(dataset.indices)
     if unknown:
-        raise ValueError(
-            f"Dataset {dataset.uuid!r}: {unknown_names('index column', unknown, dataset.index_columns)}"
-        )
-    data = {column: dataset.indices[column].columns_data for column in names}
-    missing = sorted(column for column, columns_data in data.items() if columns_data is None)
+        problem = f"Dataset {dataset.uuid!r}: {unknown_names('index column', unknown, dataset.index_columns)}"
+        raise ValueError(problem)
+    data = {name: columns for name in names if (columns := dataset.indices[name].columns_data) is not None}
+    missing = ", ".join(sorted({*names}.difference(data)))
     if missing:
         raise RuntimeError(
-            f"Dataset {dataset.uuid!r}: indices are not loaded: {', '.join(missing)}; "
-            "call load_all_indices() first"
+            f"Dataset {dataset.uuid!r}: indices are not loaded: {missing}; call load_all_indices() first"
         )
-    return {column: columns_data for column, columns_data in data.items() if columns_data is not None}
+    return data
 
 
 def _join(
@@ -115,9 +114,8 @@ def _join(
     for column, data in indices.items():
         ids, positions = data.value_ids(), data.positions(table)
         implied = None if node is None else expressions.imply(node, {column})
-        is_match = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))[ids] & (
-            positions >= 0
-        )
+        value_mask = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))
+        is_match = value_mask[ids] & (positions >= 0)
         if len(table):
             is_match &= possible[positions]
         entries.append((positions[is_match], ids[is_match]))
@@ -190,9 +188,8 @@ def collect_statistics(
     for column, values in columns.items():
         if expressions.is_comparable(values.type):
             numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-            result[column] = _bounds_of(values, numbers).take(
-                pc.index_in(pa.array(np.arange(len(starts))), value_set=pa.array(np.unique(numbers)))
-            )
+            rows = pc.index_in(pa.array(np.arange(len(starts))), value_set=pa.array(np.unique(numbers)))
+            result[column] = _bounds_of(values, numbers).take(rows)
     return pa.table(result)
 
 
@@ -222,21 +219,16 @@ def merge_statistics(tables: Iterable[pa.Table], labels: pa.StringArray) -> pa.T
     merged = {PARTITION: labels}
     for table in tables:
         is_covered = pc.is_in(labels, value_set=table.column(PARTITION).combine_chunks())
-        for name, entries in zip(
-            table.column_names[1:], align_statistics(table, labels).columns[1:], strict=True
-        ):
+        aligned = align_statistics(table, labels).columns
+        for name, entries in zip(table.column_names[1:], aligned[1:], strict=True):
             merged[name] = pc.if_else(is_covered, entries, merged[name]) if name in merged else entries
     return pa.table(merged)
 
 
 def select_statistics(table: pa.Table, columns: Collection[str], schema: pa.Schema) -> pa.Table:
     """The statistics of some columns that have the types of a schema."""
-    known = {*schema.names}.intersection(columns)
-    kept = [
-        field.name
-        for field in table.schema
-        if field.name in known and field.type.equals(_entry_type(schema.field(field.name).type))
-    ]
+    known = {name: _entry_type(schema.field(name).type) for name in {*schema.names}.intersection(columns)}
+    kept = [field.name for field in table.schema if known.get(field.name) == field.type]
     return table.select([PARTITION, *kept])
 
 
@@ -317,15 +309,11 @@ def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: expressions.BoundLiter
         return low.is_valid()
     if bound.kind == "in":
         return _mask_of_values(low, high, bound.operand)
-    if bound.kind == "compare" and bound.op == "==":
-        reaches = (
-            expressions.BoundLiteral("compare", "<=", bound.operand),
-            expressions.BoundLiteral("compare", ">=", bound.operand),
-        )
-        return pc.and_(expressions.mask_of(low, reaches[0]), expressions.mask_of(high, reaches[1]))
-    if bound.kind == "compare" and bound.op in ("<", "<="):
+    if bound.op == "==":
+        return pc.and_(*(_mask_of_bounds(low, high, replace(bound, op=op)) for op in ("<=", ">=")))
+    if bound.op in ("<", "<="):
         return expressions.mask_of(low, bound)
-    if bound.kind == "compare" and bound.op in (">", ">="):
+    if bound.op in (">", ">="):
         return expressions.mask_of(high, bound)
     # `!=` and `not in`: only a partition with one value can have no match
     return pc.or_(expressions.mask_of(low, bound), pc.fill_null(pc.not_equal(low, high), False))

@@ -7,6 +7,7 @@ import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -134,9 +135,8 @@ def _origins(origin: str | Iterable[str]) -> frozenset[str]:
     origins = frozenset([origin] if isinstance(origin, str) else origin)
     for element in origins:
         if not isinstance(element, str):
-            raise TypeError(
-                f"The origin of a schema is a text, got {element!r} of type {type(element).__name__}."
-            )
+            problem = f"The origin of a schema is a text, got {element!r} of type {type(element).__name__}."
+            raise TypeError(problem)
     return origins
 
 
@@ -152,11 +152,10 @@ def _normalise(schema: pa.Schema) -> pa.Schema:
         for field in schema
         if field.name not in index
     ]
+    stored = pa.schema(fields)
     if schema.metadata is None or b"pandas" not in schema.metadata:
-        return pa.schema(fields)
-    return pandas_conversion.with_pandas_metadata(
-        pa.schema(fields), pandas_conversion.extension_dtypes(schema)
-    )
+        return stored
+    return pandas_conversion.with_pandas_metadata(stored, pandas_conversion.extension_dtypes(schema))
 
 
 _MAX_ORIGIN = 200
@@ -195,13 +194,8 @@ def validate_compatible(
     [DataType(string)]
     """
     distinct = _distinct(schemas)
-    if not distinct:
-        return None
     _check_pandas(distinct, ignore_pandas)
-    reference, *others = distinct
-    for schema in others:
-        reference = _unite(reference, schema)
-    return reference
+    return reduce(_unite, distinct) if distinct else None
 
 
 def validate_shared_columns(
@@ -240,10 +234,9 @@ def validate_shared_columns(
             if pat.is_null(seen_type):
                 seen[field.name] = (field.type, schema)
             elif not pat.is_null(field.type) and not arrow.same_type(seen_type, field.type):
-                raise SchemaConflictError(
-                    f"Column {field.name!r} is {seen_type} in {_format_origin(seen_schema)} "
-                    f"but {field.type} in {_format_origin(schema)}."
-                )
+                seen_at, at = map(_format_origin, (seen_schema, schema))
+                problem = f"Column {field.name!r} is {seen_type} in {seen_at} but {field.type} in {at}."
+                raise SchemaConflictError(problem)
 
 
 def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrapper]:
@@ -263,10 +256,8 @@ def _has_pandas(schema: SchemaWrapper) -> bool:
 
 def _check_pandas(schemas: list[SchemaWrapper], ignore_pandas: bool) -> None:
     if not ignore_pandas and len({_has_pandas(schema) for schema in schemas}) > 1:
-        raise SchemaConflictError(
-            "Schemas with and without pandas metadata cannot be compared; "
-            "use ignore_pandas=True to compare Arrow types."
-        )
+        problem = "Schemas with and without pandas metadata cannot be compared"
+        raise SchemaConflictError(f"{problem}; use ignore_pandas=True to compare Arrow types.")
 
 
 def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
@@ -297,10 +288,8 @@ def _fits(a: pa.DataType, b: pa.DataType) -> bool:
 def _extensions(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
     """Pandas extension types of the schema that knows the Arrow type."""
     unknown = {field.name for field in left if pat.is_null(field.type)}
-    added = {
-        name: dtype for name, dtype in pandas_conversion.extension_dtypes(right).items() if name in unknown
-    }
-    return pandas_conversion.extension_dtypes(left) | added
+    known, added = map(pandas_conversion.extension_dtypes, (left, right))
+    return known | {name: dtype for name, dtype in added.items() if name in unknown}
 
 
 def _format_origin(schema: SchemaWrapper) -> str:
@@ -453,10 +442,7 @@ def make_meta(
 
 def _has_static_types(df: pd.DataFrame) -> bool:
     """Whether all types are known without the values."""
-    return all(
-        isinstance(dtype, pd.StringDtype) or dtype.kind in "biuf" or dtype == "datetime64[ns]"
-        for dtype in df.dtypes
-    )
+    return all(isinstance(t, pd.StringDtype) or t.kind in "biuf" or t == "datetime64[ns]" for t in df.dtypes)
 
 
 def normalize_type(
@@ -555,10 +541,9 @@ def empty_dataframe_from_schema(
     >>> empty_dataframe_from_schema(pa.schema([("DAY", pa.date32())])).dtypes["DAY"]
     dtype('<M8[ns]')
     """
-    is_wrapped = isinstance(schema, SchemaWrapper)
-    table = (
-        schema.internal().empty_table() if is_wrapped else pandas_conversion.from_file(schema.empty_table())
-    )
+    table = schema.empty_table()
+    if not isinstance(schema, SchemaWrapper):
+        table = pandas_conversion.from_file(table)
     if columns is not None:
         check_names("", "column", columns, table.column_names)
         table = table.select(list(columns))
@@ -649,9 +634,8 @@ def decode_version(
     others = content.get("others", {}) if isinstance(content, dict) else {}
     if not isinstance(version, str | None) or not isinstance(others, dict) or len(others) > _MAX_VERSIONS:
         raise CorruptDatasetError(origin, "its schema versions have another structure")
-    return VersionedSchema(
-        schema, version, {key: _parse_schema(text, origin) for key, text in others.items()}
-    )
+    schemas = {key: _parse_schema(text, origin) for key, text in others.items()}
+    return VersionedSchema(schema, version, schemas)
 
 
 def _parse_schema(text: Any, origin: str) -> SchemaWrapper:

@@ -7,10 +7,9 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
-from types import FunctionType
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -260,9 +259,6 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]]
 )
 
 
-_MISSING = object()
-
-
 class CopyMixin:
     """Adds :meth:`copy` to a class whose attributes are named like the parameters of its constructor."""
 
@@ -274,21 +270,12 @@ class CopyMixin:
         All checks and conversions of the constructor apply to the copy. A parameter of the constructor that
         is no attribute of the object keeps its default.
         """
-        kind, attributes = cast(Hashable, type(self)), getattr(self, "__dict__", ())
-        # a method of that name (load_all_indices) is no constructor argument
-        current = {
-            name: getattr(self, name)
-            for name in _parameters(type(self).__init__)
-            if name not in kwargs and (name in attributes or _is_data(kind, name))
-        }
-        return type(self)(**current, **kwargs)
-
-
-@lru_cache(maxsize=1024)
-def _is_data(kind: Hashable, name: str) -> bool:
-    """Whether a class has an attribute that is not a method."""
-    attribute = inspect.getattr_static(kind, name, _MISSING)
-    return attribute is not _MISSING and not isinstance(attribute, FunctionType | staticmethod | classmethod)
+        names = [name for name in _parameters(type(self).__init__) if name not in kwargs]
+        for name, value in [(name, getattr(self, name)) for name in names if hasattr(self, name)]:
+            # a method of that name (load_all_indices) is no constructor argument
+            if not inspect.ismethod(value) or value.__self__ is not self:
+                kwargs[name] = value
+        return type(self)(**kwargs)
 
 
 @lru_cache(maxsize=64)

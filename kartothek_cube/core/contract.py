@@ -107,16 +107,14 @@ class ContractRule:
     checked: bool = attrs.field(default=True, kw_only=True, validator=attrs.validators.instance_of(bool))
 
     def __str__(self) -> str:
-        values = [getattr(self, field.name) for field in self._fields()]
-        return f"{type(self).__name__}({', '.join(map(repr, values))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self._arguments().values()))})"
 
-    @classmethod
-    def _fields(cls) -> list[attrs.Attribute[Any]]:
-        return [field for field in attrs.fields(cls) if field.name != "checked"]
+    def _arguments(self) -> dict[str, Any]:
+        return attrs.asdict(self, recurse=False, filter=lambda field, _: field.name != "checked")
 
     def _to_json(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in self._fields()}
-        plain = {k: v.total_seconds() if isinstance(v, timedelta) else v for k, v in values.items()}
+        values = self._arguments().items()
+        plain = {k: v.total_seconds() if isinstance(v, timedelta) else v for k, v in values}
         return {"rule": type(self).__name__, **plain, "checked": self.checked}
 
     def _violations(self, values: pa.ChunkedArray) -> Mask:

@@ -382,8 +382,7 @@ class DatasetMetadataBase(_Rendered):
             index = available.get(column)
             if index is not None and index.loaded:
                 mask &= index.partitions_with(value, self.partition_table)
-        labels: list[str] = self.partition_table.labels.filter(pa.array(mask)).to_pylist()
-        return labels
+        return list(self.partition_table.labels.filter(pa.array(mask)).to_pylist())
 
     def get_indices_as_dataframe(
         self,
@@ -604,8 +603,7 @@ class DatasetMetadata(DatasetMetadataBase):
             schemas = None if file.has(version) else embedded_schemas(parsed.header, partitions, name)
             schemas = schemas or TableSchema(name, file.of(version))
             parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
-        dataset: DatasetMetadata = shared[1]
-        return dataset
+        return shared[1]
 
     @staticmethod
     def load_from_header(

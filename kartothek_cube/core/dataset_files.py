@@ -24,7 +24,7 @@ from kartothek_cube.core.schema import SchemaWrapper, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, check_owned
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset import DatasetMetadataBase
+    from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 
 
 class HeaderBlob(NamedTuple):
@@ -178,7 +178,7 @@ class ParsedHeader:
     header: dict[str, Any]
     partitions: PartitionTable | None
     #: the dataset of this header, and the parsed schema file it was made with; lives as long as this entry
-    shared: tuple[object, Any] | None = None
+    shared: tuple[object, DatasetMetadata] | None = None
 
 
 #: rough size of a header without its partitions

@@ -419,8 +419,8 @@ def _to_integer(dtype: pa.DataType, value: Any) -> Any:
     if number is None or isinstance(number, int):
         return value  # integers of any size are bound exactly
     if math.isinf(number):
-        limits = np.iinfo(dtype.to_pandas_dtype())
-        return _Between(int(limits.max), None) if number > 0 else _Between(None, int(limits.min))
+        least, greatest = _bounds(dtype)
+        return _Between(greatest, None) if number > 0 else _Between(None, least)
     low, high = math.floor(number), math.ceil(number)
     return low if low == high else _Between(low, high)
 
@@ -429,18 +429,13 @@ def _to_float(dtype: pa.DataType, value: Any) -> Any:
     number = _as_number(value)
     if number is None or isinstance(number, float):
         return value
-    if isinstance(number, decimal.Decimal) and number.is_infinite():
-        return float(number)
     try:
         nearest = float(number)
     except OverflowError:
         nearest = math.inf if number > 0 else -math.inf
-    if math.isinf(nearest):
-        largest = float(np.finfo(np.float64).max)
-        return _Between(largest, math.inf) if nearest > 0 else _Between(-math.inf, -largest)
-    if Fraction(nearest) == number:
+    if nearest == number:
         return nearest
-    if isinstance(number, decimal.Decimal):
+    if isinstance(number, decimal.Decimal) and math.isfinite(nearest):
         return value  # 0.1 as a float is another number: whether that is meant is not known
     if nearest > number:
         return _Between(math.nextafter(nearest, -math.inf), nearest)
@@ -550,9 +545,10 @@ def check_predicates(predicates: PredicatesType) -> None:
         raise ValueError("Empty predicates match nothing; use None to read without a filter.")
     for number, conjunction in enumerate(predicates):
         if not isinstance(conjunction, list):
-            expected = "a list of (column, operator, value) tuples"
-            kind = type(conjunction).__name__
-            raise ValueError(f"Conjunction {number} should be {expected}, got {kind}.")
+            raise ValueError(
+                f"Conjunction {number} should be a list of (column, operator, value) tuples, "
+                f"got {type(conjunction).__name__}."
+            )
         if not conjunction:
             raise ValueError(f"Conjunction {number} is empty.")
         for position, literal in enumerate(conjunction):

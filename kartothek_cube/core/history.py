@@ -155,11 +155,7 @@ class Version:
 
 
 def make_version(
-    old: DatasetMetadata | None,
-    blobs: BlobStore,
-    header_key: str,
-    commit_id: str,
-    info: OperationInfo | None = None,
+    old: DatasetMetadata | None, blobs: BlobStore, header_key: str, commit_id: str, info: OperationInfo | None
 ) -> dict[str, Any]:
     """The field of the version in the record of a commit that replaces a state; None for the first one."""
     number, time = 1, _now()

@@ -65,8 +65,9 @@ class Hook(Generic[Event]):
         self, function: Callable[[Event], object], hooks: list[Hook[Event]], dataset: str = ""
     ) -> None:
         if not callable(function):
-            problem = f"A hook is a function of {'rows' if dataset else 'an event'}, but it is {function!r}"
-            raise TypeError(problem)
+            raise TypeError(
+                f"A hook is a function of {'rows' if dataset else 'an event'}, but it is {function!r}"
+            )
         self.function = function
         #: uuid of the only dataset that it concerns
         self.dataset = dataset

@@ -556,8 +556,7 @@ class IndexBase(arguments.CopyMixin):
         if position < 0:
             return []
         codes = data.codes[data.offsets[position] : data.offsets[position + 1]]
-        labels: list[str] = data.labels.take(pa.array(codes)).to_pylist()
-        return labels
+        return list(data.labels.take(pa.array(codes)).to_pylist())
 
     def _position(self, data: IndexColumns, value: Any) -> int:
         # nulls are never indexed, not even as the text "None"

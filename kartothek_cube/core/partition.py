@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NoReturn, Self
 from urllib.parse import unquote_to_bytes
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -206,6 +207,7 @@ def _raise_for(label: str, partition_keys: Sequence[str]) -> NoReturn:
 PartitionDictType = dict[str, dict[str, str]]
 
 
+@attrs.define(weakref_slot=False)
 class Partition:
     """One partition of a dataset: its files, one per table.
 
@@ -224,21 +226,14 @@ class Partition:
     {'files': {'table': 'sales/table/COUNTRY_CODE=DE/a1.parquet'}}
     """
 
-    __slots__ = ("files", "label")
+    label: str
+    files: dict[str, str]
 
     def __init__(
         self, label: str, files: Mapping[str, str] | None = None, metadata: Mapping[str, Any] | None = None
     ) -> None:
         self.label = label
-        self.files: dict[str, str] = dict(files or {})
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Partition):
-            return NotImplemented
-        return self.label == other.label and self.files == other.files
-
-    def __repr__(self) -> str:
-        return f"Partition(label={self.label!r}, files={self.files!r})"
+        self.files = dict(files or {})
 
     @staticmethod
     def from_dict(label: str, dct: Mapping[str, Any]) -> Partition:

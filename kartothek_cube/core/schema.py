@@ -135,8 +135,9 @@ def _origins(origin: str | Iterable[str]) -> frozenset[str]:
     origins = frozenset([origin] if isinstance(origin, str) else origin)
     for element in origins:
         if not isinstance(element, str):
-            problem = f"The origin of a schema is a text, got {element!r} of type {type(element).__name__}."
-            raise TypeError(problem)
+            raise TypeError(
+                f"The origin of a schema is a text, got {element!r} of type {type(element).__name__}."
+            )
     return origins
 
 
@@ -663,8 +664,7 @@ def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> byte
         internal = internal.with_metadata({**internal.metadata, **encode_version(file)})
     sink = pa.BufferOutputStream()
     pq.write_metadata(internal, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def schema_from_bytes(buf: bytes, origin: str, schema_version: str | None = None) -> SchemaWrapper:

@@ -22,7 +22,6 @@ _UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
 _BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in kind.items()}
 _STRINGS = {pa.large_string(), pa.string_view()}
-_BINARIES = {pa.large_binary(), pa.binary_view()}
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 #: types of Python that pandas takes for objects, or not at all
 _PYTHON_TYPES = {
@@ -201,7 +200,7 @@ def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.
         return inner(t.value_type)
     if t in _STRINGS:
         return pa.string()
-    if t in _BINARIES:
+    if t in (pa.large_binary(), pa.binary_view()):
         return pa.binary()
     if pat.is_timestamp(t):
         return pa.timestamp("ns", t.tz)
@@ -682,8 +681,7 @@ def cast_column(
     if not _castable(array.type, dtype):
         raise TypeError(f"Column {column!r}: values of type {array.type} are no values of type {dtype}.")
     if isinstance(array, pa.ChunkedArray):
-        chunks = [cast_column(chunk, dtype, column) for chunk in array.chunks]
-        return pa.chunked_array(chunks, type=dtype)
+        return pa.chunked_array([cast_column(chunk, dtype, column) for chunk in array.chunks], type=dtype)
     try:
         return _exact_cast(array, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -699,8 +697,7 @@ def _exact_cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     result = array.cast(dtype)
     if pat.is_floating(dtype) and pat.is_floating(array.type) and dtype.bit_width < array.type.bit_width:
         back = result.cast(array.type)
-        is_exact = pc.or_(pc.equal(back, array), pc.is_nan(array))
-        _reject(array, pc.invert(is_exact))
+        _reject(array, pc.invert(pc.or_(pc.equal(back, array), pc.is_nan(array))))
     return result
 
 

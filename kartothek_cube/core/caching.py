@@ -11,11 +11,6 @@ __all__ = ("CACHE", "FILE_SCHEMAS", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
-#: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
-_CAPACITY = 184 << 20
-#: the same for the schemas of data files: of about 10,000 files with few columns
-_FILE_SCHEMAS_CAPACITY = 24 << 20
-
 
 class _Entry(NamedTuple):
     content: bytes
@@ -86,9 +81,10 @@ class ParseCache:
             self._used = 0
 
 
-CACHE = ParseCache(_CAPACITY)
-#: apart, so that a scan of many files evicts no headers
-FILE_SCHEMAS = ParseCache(_FILE_SCHEMAS_CAPACITY)
+#: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
+CACHE = ParseCache(184 << 20)
+#: apart, so that a scan of many files evicts no headers; of about 10,000 files with few columns
+FILE_SCHEMAS = ParseCache(24 << 20)
 
 
 def clear() -> None:

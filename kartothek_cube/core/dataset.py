@@ -247,8 +247,7 @@ class DatasetMetadataBase(_Rendered):
         >>> DatasetMetadataBase.exists("sales", "hmemory://")
         False
         """
-        blobs = open_blobs(store)
-        return any(map(blobs.exists, naming.header_keys(uuid)))
+        return any(map(open_blobs(store).exists, naming.header_keys(uuid)))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreInput | BlobStore) -> list[str]:

@@ -506,12 +506,9 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
         super().__init__(message)
 
 
-#: characters of a value in a message or display: enough for some comparisons, and for the first of a list
-_MAX_TEXT = 200
-
-
-def abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
+def abbreviate_text(text: str, limit: int = 200) -> str:
     """The beginning of a long text, and how long it is."""
+    # by default enough for some comparisons, and for the first of a list
     return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 

@@ -254,8 +254,7 @@ def render_header(header: Mapping[str, Any]) -> str:
 def common_tables(files: Sequence[Mapping[Any, Any]]) -> tuple[Any, ...] | None:
     """Tables that all partitions have, in order of the first partition; None if partitions differ."""
     first = tuple(files[0]) if files else ()
-    distinct = set(map(tuple, files))
-    return first if all(set(tables) == set(first) for tables in distinct) else None
+    return first if all(set(tables) == set(first) for tables in set(map(tuple, files))) else None
 
 
 def table_sets(files: Iterable[Mapping[Any, Any]]) -> list[list[str]]:

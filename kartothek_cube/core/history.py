@@ -226,7 +226,7 @@ def recorded_version(state: DatasetMetadata) -> Version | None:
     number, state_id, time = field.get("number"), field.get("state"), _parse_time(field.get("time"))
     if time is None or type(number) is not int or not 0 <= number < 10**9:
         return None
-    if not isinstance(state_id, str) or not _STATE_ID.fullmatch(state_id):
+    if not isinstance(state_id, str) or not re.fullmatch("[0-9a-f]{16}", state_id):
         return None
     deleted = field.get("deleted")
     since = _parse_time(field.get("since"))
@@ -257,7 +257,6 @@ def _header_time(blobs: BlobStore, key: str) -> datetime:
 _BEFORE = ".before"
 _TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<state>[0-9a-f]{16})\.state")
-_STATE_ID = re.compile("[0-9a-f]{16}")
 
 
 class DatasetState(NamedTuple):

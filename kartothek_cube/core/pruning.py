@@ -63,8 +63,7 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
         if isinstance(index, PartitionIndex) or not (bound.kind == "null" or bound.or_null):
             return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
     if index is None and dataset.statistics is not None and column in dataset.statistics.column_names:
-        entries = dataset.statistics.column(column).combine_chunks()
-        return statistics_mask(entries, op, value, column)
+        return statistics_mask(dataset.statistics.column(column).combine_chunks(), op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
 
 
@@ -237,8 +236,7 @@ def align_statistics(table: pa.Table, labels: pa.StringArray) -> pa.Table:
     own = table.column(PARTITION).combine_chunks()
     if own.equals(labels):
         return table
-    rows = pc.index_in(labels, value_set=own)
-    return table.take(rows).set_column(0, PARTITION, labels)
+    return table.take(pc.index_in(labels, value_set=own)).set_column(0, PARTITION, labels)
 
 
 # -- file ----------------------------------------------------------------------------------------------------

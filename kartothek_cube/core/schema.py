@@ -385,10 +385,6 @@ find_remedy: ContextVar[Callable[[str, pa.DataType, pa.DataType], str]] = Contex
 )
 
 
-# pandas types that do not depend on the width of a column
-_KEPT_DTYPES = {"string", "boolean"}
-
-
 def make_meta(
     obj: pd.DataFrame | pa.Table | pa.Schema | SchemaWrapper,
     origin: str | Iterable[str],
@@ -437,7 +433,8 @@ def make_meta(
     types = {field.name: arrow.widen(field.type) for field in wrapper}
     wide = pa.schema([(name, types[name]) for name in order_columns(types, partition_keys or ())])
     extensions = pandas_conversion.extension_dtypes(wrapper.internal())
-    kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
+    # those that do not depend on the width of a column
+    kept = {name: dtype for name, dtype in extensions.items() if dtype in ("string", "boolean")}
     return wrapper._wrap(pandas_conversion.with_pandas_metadata(wide, kept), wrapper._origin)
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow import parse_timestamp, widen
-from kartothek_cube.core.errors import abbreviate_text, nearest_names
+from kartothek_cube.core import arrow, errors
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,7 +67,7 @@ def check_call(
     # a parameter with two names is required by one of them, which the wrapped function does not know
     signature = inspect.signature(inspect.unwrap(function))
     for keyword in [keyword for keyword in kwargs if keyword not in signature.parameters]:
-        nearest = nearest_names(keyword, signature.parameters)
+        nearest = errors.nearest_names(keyword, signature.parameters)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{hint}")
     try:
@@ -202,7 +201,7 @@ def parse_name_set_optional(argument: str, value: str | Iterable[str] | None) ->
 def _check_text(argument: str, expected: str, values: Iterable[object]) -> None:
     for value in values:
         if not isinstance(value, str | bytes):
-            shown = abbreviate_text(" ".join(repr(value).split()))
+            shown = errors.abbreviate_text(" ".join(repr(value).split()))
             kind = "" if value is None else f" of type {type(value).__name__}"
             raise TypeError(f"{argument} is {expected} (str), got {shown}{kind}")
 
@@ -224,7 +223,7 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]
     >>> get_str_to_python_converter(pa.string())("'Bad Homburg'")
     'Bad Homburg'
     """
-    wide = widen(pa_type)
+    wide = arrow.widen(pa_type)
     if pa.types.is_timestamp(wide) and wide.tz is not None:
         return partial(_parse_local, zone=wide.tz)
     for is_kind, converter in _CONVERTERS:
@@ -246,7 +245,7 @@ def _remove_quotes(text: str) -> str:
 
 
 def _parse_local(text: str, zone: str) -> pd.Timestamp:
-    stamp: pd.Timestamp = parse_timestamp(text)
+    stamp: pd.Timestamp = arrow.parse_timestamp(text)
     return stamp.tz_localize(zone) if stamp.tz is None else stamp
 
 
@@ -255,7 +254,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]]
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_string, _remove_quotes),
-    (pa.types.is_timestamp, parse_timestamp),
+    (pa.types.is_timestamp, arrow.parse_timestamp),
 )
 
 

@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import naming
-from kartothek_cube.core.arrow import abbreviate
-from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core import arrow, caching, errors, naming, pruning
 from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.pruning import statistics_file
 from kartothek_cube.core.schema import SchemaWrapper, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, check_owned
 
@@ -58,7 +54,7 @@ def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> Hea
         except KeyError:
             continue
         return HeaderBlob(key, content, kind, token)
-    raise DatasetNotFoundError(uuid, blobs.missing_directory)
+    raise errors.DatasetNotFoundError(uuid, blobs.missing_directory)
 
 
 def header_indices(
@@ -95,7 +91,7 @@ def list_partitions(
     if len(depths.unique()) > 1:
         examples = labels.take(pc.index_in(depths.unique(), value_set=depths)).to_pylist()
         problem = f"Dataset {uuid!r}: files have different numbers of partition values in their path"
-        raise RuntimeError(f"{problem}: {abbreviate(examples)}")
+        raise RuntimeError(f"{problem}: {arrow.abbreviate(examples)}")
     keys_of_labels = partition_keys_of(labels) if partition_keys is None else partition_keys
     return _table_of_files(keys, tables, labels), list(keys_of_labels)
 
@@ -132,7 +128,7 @@ def read_schemas(
     read = partial(read_schema_metadata, uuid, blobs, schema_version=schema_version)
     tables = sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
-        raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
+        raise ValueError(f"Dataset {uuid!r}: {errors.unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
         return _find_table(uuid, blobs, read, exact)
     if table_name is None and len(tables) > 1:
@@ -188,7 +184,7 @@ _HEADER_BYTES = 1 << 12
 def parse_header_shared(stored: HeaderBlob, uuid: str) -> ParsedHeader:
     """The parsed header: the same object for all callers, which must not change it."""
     key = ("header", stored.key, uuid)
-    return CACHE.parse(key, stored.content, lambda _: _parse_header(stored, uuid), _parsed_size)
+    return caching.CACHE.parse(key, stored.content, lambda _: _parse_header(stored, uuid), _parsed_size)
 
 
 def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
@@ -249,7 +245,7 @@ def index_keys(dataset: DatasetMetadataBase) -> list[str]:
 
 def referenced_keys(dataset: DatasetMetadataBase) -> list[str]:
     """Keys of all files to which the header refers, with column statistics, which may be gone."""
-    key = statistics_file(dataset.uuid, dataset.extra)
+    key = pruning.statistics_file(dataset.uuid, dataset.extra)
     return [*file_keys(dataset), *([] if key is None else [key])]
 
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arrow, header
-from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
+from kartothek_cube.core import arrow, errors, header
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid, quote, unquote
 from kartothek_cube.core.store import check_owned_keys
 
@@ -183,7 +182,7 @@ def _parse_values(
         row = pc.index(codes, pa.scalar(code, codes.type)).as_py()
         label = labels[row].as_py()
         problem = f"the partition label has no value of type {dtype} for column {column!r}"
-        raise CorruptDatasetError(label, problem) from error
+        raise errors.CorruptDatasetError(label, problem) from error
 
 
 def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -201,7 +200,7 @@ def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys
 
 def _raise_for(label: str, partition_keys: Sequence[str]) -> NoReturn:
     form = "/".join([f"{column}=…" for column in partition_keys] + ["…"])
-    raise CorruptDatasetError(label, f"a partition label of this dataset has the form {form}")
+    raise errors.CorruptDatasetError(label, f"a partition label of this dataset has the form {form}")
 
 
 PartitionDictType = dict[str, dict[str, str]]
@@ -311,7 +310,7 @@ class PartitionTable:
         return same_tables and all(a.equals(b) for a, b in [(self.labels, other.labels), *pairs])
 
     def __repr__(self) -> str:
-        return f"PartitionTable({format_count(len(self), 'partition')}, tables={sorted(self.files)})"
+        return f"PartitionTable({errors.format_count(len(self), 'partition')}, tables={sorted(self.files)})"
 
     @classmethod
     def empty(cls, tables: Iterable[str] = ()) -> Self:
@@ -388,7 +387,7 @@ class PartitionTable:
     def _decode(self, partition_keys: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, pa.Array]:
         try:
             return decode_labels(self.labels, partition_keys, types)
-        except CorruptDatasetError:
+        except errors.CorruptDatasetError:
             paths = next(iter(self.files.values()), self.labels)
             if common_prefix(self.labels, paths) is not None:
                 raise
@@ -449,7 +448,7 @@ def _pack_files(labels: pa.StringArray, keys: pa.StringArray) -> str | pa.String
 
 def _type_of(schema: Any, column: str) -> pa.DataType:
     names = [] if schema is None else list(schema.names)
-    check_names("Cannot find type information for a partition key: ", "column", [column], names)
+    errors.check_names("Cannot find type information for a partition key: ", "column", [column], names)
     return schema.field(column).type
 
 

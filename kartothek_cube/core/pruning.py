@@ -14,12 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import expressions
+from kartothek_cube.core import caching, expressions, naming
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
-from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import PARTITION, IndexColumns, PartitionIndex, rank
-from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.transforms import read_transforms, refine
 from kartothek_cube.core.uuid import gen_uuid
@@ -245,7 +243,7 @@ def align_statistics(table: pa.Table, labels: pa.StringArray) -> pa.Table:
 def statistics_file(uuid: str, extra: Mapping[str, Any]) -> str | None:
     """Key of the file of a dataset with these fields in its header; None if it has none."""
     name = extra.get(STATISTICS)
-    return statistics_key(uuid, name) if isinstance(name, str) and _NAME.fullmatch(name) else None
+    return naming.statistics_key(uuid, name) if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def load_statistics(blobs: BlobStore, key: str) -> pa.Table | None:
@@ -256,7 +254,7 @@ def load_statistics(blobs: BlobStore, key: str) -> pa.Table | None:
         # other software does not know it, and its garbage collection deletes it
         return None
     try:
-        return CACHE.parse(("statistics", key), content, parse_statistics, lambda table: table.nbytes)
+        return caching.CACHE.parse(("statistics", key), content, parse_statistics, lambda table: table.nbytes)
     except (pa.ArrowException, OSError, ValueError) as error:
         _LOGGER.warning("The column statistics %s cannot be read, and nothing is pruned: %s", key, error)
         return None
@@ -277,12 +275,12 @@ def parse_statistics(content: bytes) -> pa.Table:
 def store_statistics(blobs: BlobStore, uuid: str, table: pa.Table) -> str:
     """Write a table to a new file, which a commit makes durable; return its name."""
     name = gen_uuid()
-    key, sink = statistics_key(uuid, name), pa.BufferOutputStream()
+    key, sink = naming.statistics_key(uuid, name), pa.BufferOutputStream()
     pq.write_table(table, sink, version="2.6", compression="zstd")
     content = bytes(sink.getvalue())
     blobs.put(key, content)
     # a process that appends often need not parse it
-    CACHE.put(("statistics", key), content, table.combine_chunks(), table.nbytes)
+    caching.CACHE.put(("statistics", key), content, table.combine_chunks(), table.nbytes)
     return name
 
 

@@ -15,10 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, pandas_conversion
-from kartothek_cube.core.caching import CACHE
+from kartothek_cube.core import arrow, caching, naming, pandas_conversion
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names, nearest_names
-from kartothek_cube.core.naming import EVOLUTION, SINGLE_TABLE, TABLE_METADATA_FILE, schema_key
 from kartothek_cube.core.store import BlobStore, StoreInput, get_required, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.display import plain_text_table
@@ -317,7 +315,7 @@ def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
 
 def _is_stored(schema: SchemaWrapper) -> bool:
     """Whether a schema is that of a dataset, not that of a file or of input."""
-    return any(origin.endswith(TABLE_METADATA_FILE) for origin in schema.origin)
+    return any(origin.endswith(naming.TABLE_METADATA_FILE) for origin in schema.origin)
 
 
 #: what to do about a missing and about an additional column, in rows for a dataset and in several inputs
@@ -583,7 +581,7 @@ def schema_version_of(metadata: Any) -> str | None:
     if not isinstance(version, str):
         return None
     # updates of a dataset keep its creation time, and those of its schema need a version of their own
-    evolution = metadata.get(EVOLUTION)
+    evolution = metadata.get(naming.EVOLUTION)
     return f"{version} {evolution.get('version')}" if isinstance(evolution, Mapping) else version
 
 
@@ -678,7 +676,7 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
             raise CorruptDatasetError(origin, "column names occur more than once")
         return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
 
-    return CACHE.parse(
+    return caching.CACHE.parse(
         ("schema", origin), bytes(buf), parse, lambda parsed: _COLUMN_BYTES * (1 + len(parsed.schema))
     )
 
@@ -695,7 +693,7 @@ def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:
 def read_schema_metadata(
     dataset_uuid: str,
     store: StoreInput | BlobStore,
-    table: str = SINGLE_TABLE,
+    table: str = naming.SINGLE_TABLE,
     *,
     schema_version: str | None = None,
     exact: bool = False,
@@ -710,7 +708,7 @@ def read_schema_metadata(
     >>> read_schema_metadata("sales", blobs).names
     ['CITY']
     """
-    key = schema_key(dataset_uuid, table)
+    key = naming.schema_key(dataset_uuid, table)
     file = schema_file_from_bytes(get_required(open_blobs(store), key), key)
     if exact and not file.has(schema_version):
         raise KeyError(key)
@@ -718,11 +716,11 @@ def read_schema_metadata(
 
 
 def long_types(
-    dataset_uuid: str, store: StoreInput | BlobStore, table: str = SINGLE_TABLE
+    dataset_uuid: str, store: StoreInput | BlobStore, table: str = naming.SINGLE_TABLE
 ) -> dict[str, pa.DataType]:
     """Columns with ``large_string`` or ``large_binary`` in the schema file, and these types."""
     # A SchemaWrapper does not contain them, but libraries that write them demand the same type of an index.
-    key = schema_key(dataset_uuid, table)
+    key = naming.schema_key(dataset_uuid, table)
     schema = _read_arrow_schema(get_required(open_blobs(store), key), key)
     return {field.name: field.type for field in schema if arrow.is_long(field.type)}
 
@@ -731,13 +729,13 @@ def store_schema_metadata(
     schema: SchemaWrapper | pa.Schema,
     dataset_uuid: str,
     store: StoreInput | BlobStore,
-    table: str = SINGLE_TABLE,
+    table: str = naming.SINGLE_TABLE,
 ) -> str:
     """Store the schema of a table; returns its storage key.
 
     >>> store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", "hmemory://")
     'sales/table/_common_metadata'
     """
-    key = schema_key(dataset_uuid, table)
+    key = naming.schema_key(dataset_uuid, table)
     open_blobs(store).put(key, schema_to_bytes(schema), durable=True)
     return key

@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arguments import parse_name
-from kartothek_cube.core.arrow import is_text
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core import arguments, arrow, errors
 from kartothek_cube.core.expressions import AllOf, BoundLiteral, LiteralType, Node, bind_literal
 
 __all__ = ("PartitionTransform", "bucket", "day", "hour", "month", "truncate", "year")
@@ -47,11 +45,11 @@ def _check_size(transform: PartitionTransform, _attribute: object, n: Any) -> No
 
 
 def _to_column(name: str) -> str:
-    return parse_name("column", name)
+    return arguments.parse_name("column", name)
 
 
 def _to_name(name: str) -> str:
-    return parse_name("name", name)
+    return arguments.parse_name("name", name)
 
 
 @attrs.frozen(repr=False)
@@ -120,14 +118,14 @@ class PartitionTransform:
         is_time = pat.is_timestamp(dtype) or pat.is_date32(dtype)
         if self.function in _UNITS and (pat.is_timestamp(dtype) if self.function == "hour" else is_time):
             return _format_units(_as_times(array).astype(f"M8[{_UNITS[self.function]}]"), self)
-        if self.function == "truncate" and is_text(dtype):
+        if self.function == "truncate" and arrow.is_text(dtype):
             return pc.utf8_slice_codeunits(array, 0, self.n)
         if self.function == "truncate" and pat.is_integer(dtype):
             return _truncate_integers(array, self)
-        is_hashed = is_time or is_text(dtype) or pat.is_integer(dtype) or pat.is_binary(dtype)
+        is_hashed = is_time or arrow.is_text(dtype) or pat.is_integer(dtype) or pat.is_binary(dtype)
         if self.function == "bucket" and is_hashed:
             return pa.array((hash_values(array) & 0x7FFFFFFF).astype(np.int64) % self.n)
-        remedy = "; convert it by pd.to_datetime" if self.function in _UNITS and is_text(dtype) else ""
+        remedy = "; convert it by pd.to_datetime" if self.function in _UNITS and arrow.is_text(dtype) else ""
         raise TypeError(f"Partition transform {self!r} is not defined for columns of type {dtype}{remedy}")
 
     def imply(self, literal: LiteralType, dtype: pa.DataType) -> LiteralType | None:
@@ -385,7 +383,7 @@ def read_transforms(metadata: Mapping[str, Any]) -> tuple[PartitionTransform, ..
     try:
         return tuple(PartitionTransform(name=name, **fields) for name, fields in record.items())
     except (AttributeError, TypeError, ValueError) as error:
-        raise CorruptDatasetError(METADATA_KEY, f"unknown partition transforms: {error}") from error
+        raise errors.CorruptDatasetError(METADATA_KEY, f"unknown partition transforms: {error}") from error
 
 
 def refine(node: Node, transforms: Iterable[PartitionTransform], types: Mapping[str, pa.DataType]) -> Node:
@@ -440,7 +438,7 @@ _Hashes = npt.NDArray[np.uint32]
 
 def hash_values(array: pa.Array) -> _Hashes:
     """32-bit Murmur3 hashes (x86, seed 0) of values, as Iceberg specifies them."""
-    if is_text(array.type) or pat.is_binary(array.type):
+    if arrow.is_text(array.type) or pat.is_binary(array.type):
         array = array.cast(pa.large_binary())
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]

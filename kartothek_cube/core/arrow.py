@@ -663,13 +663,19 @@ def first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int
 
 def cast_times(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast values to a type in memory, or to microseconds if nanoseconds do not hold them."""
+    return convert_first(array.cast, dtype, with_far_times(dtype))
+
+
+def convert_first(
+    convert: Callable[[pa.DataType], pa.ChunkedArray], target: pa.DataType, coarse: pa.DataType
+) -> pa.ChunkedArray:
+    """Convert to a type, or to one with another range."""
     try:
-        return array.cast(dtype)
-    except pa.ArrowInvalid:
-        far = with_far_times(dtype)
-        if far.equals(dtype):
+        return convert(target)
+    except ValueError:
+        if coarse.equals(target):
             raise
-        return array.cast(far)
+        return convert(coarse)
 
 
 def cast_column(

@@ -161,9 +161,8 @@ def _is_record(part: Any) -> bool:
         return False
     participation = part.get("participation")
     if participation is not None:
-        if not _has_types(participation, _PARTICIPATION_TYPES) or not participation.keys() >= _REQUIRED:
-            return False
-        if not validate_uuid(participation["coordinator"]):
+        is_complete = _has_types(participation, _PARTICIPATION_TYPES) and participation.keys() >= _REQUIRED
+        if not (is_complete and validate_uuid(participation["coordinator"])):
             return False
     texts = [*part.get("participants", {}).items(), *((text, text) for text in part.get("aborted", ()))]
     return all(type(text) is str for pair in texts for text in pair)

@@ -116,8 +116,7 @@ class IndexColumns:
         """Index data of one list of labels per value."""
         columns = list(map(list, lists))
         rows = np.repeat(np.arange(len(values)), np.fromiter(map(len, columns), np.int64, len(columns)))
-        encoded = arrow.label_array(list(chain.from_iterable(columns))).dictionary_encode()
-        return cls.from_pairs(values, encoded.dictionary, encoded.indices.to_numpy(), rows)
+        return cls.from_pairs(values, list(chain.from_iterable(columns)), rows=rows)
 
     @classmethod
     def merge(cls, indices: Iterable[IndexColumns], dtype: pa.DataType) -> IndexColumns:
@@ -336,7 +335,7 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
         store_schema=False,
     ) as writer:
         for start, stop in pairwise(_row_groups(columns).tolist()):
-            _write_group(writer, encoded, replace(columns, values=values), start, stop)
+            _write_group(writer, replace(columns, values=values), start, stop)
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(schema.serialize()).decode()})
     return bytes(sink.getvalue())
 
@@ -353,10 +352,9 @@ def _row_groups(columns: IndexColumns) -> arrow.Ints:
     return np.append(inner if len(inner) else [0], len(columns)).astype(np.int64)
 
 
-def _write_group(
-    writer: pq.ParquetWriter, schema: pa.Schema, columns: IndexColumns, start: int, stop: int
-) -> None:
-    offsets, dtype = columns.offsets[start : stop + 1], schema.field(1).type
+def _write_group(writer: pq.ParquetWriter, columns: IndexColumns, start: int, stop: int) -> None:
+    offsets, schema = columns.offsets[start : stop + 1], writer.schema
+    dtype = schema.field(1).type
     codes = columns.codes[offsets[0] : offsets[-1]]
     if pat.is_dictionary(dtype.value_type):
         # those of other groups would be written, too

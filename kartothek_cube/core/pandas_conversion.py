@@ -278,8 +278,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as exc:
         raise _explain_failure(renamed, exc) from exc
     if converted:
-        columns = [converted[name] if name in converted else table.column(name) for name in names]
-        table = pa.Table.from_arrays(columns, names=names)
+        table = pa.table({n: converted[n] if n in converted else table.column(n) for n in names})
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
         is_category = isinstance(dtype, pd.CategoricalDtype)
         if pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
@@ -427,7 +426,7 @@ def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str]
 def _fit_times(column: pa.ChunkedArray, name: str, *, is_far: bool) -> pa.ChunkedArray:
     """Cast a column to its storage type, with times in microseconds if they are far."""
     target, far = arrow.storage_type(column.type), arrow.with_far_times(column.type)
-    return _convert_first(partial(_convert, column, name=name), far if is_far else target, far)
+    return arrow.convert_first(partial(_convert, column, name=name), far if is_far else target, far)
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -501,19 +500,7 @@ def _with_date_unit(
     """Convert to the type in memory."""
     # Seconds hold dates outside the range of nanoseconds, such as 9999-12-31.
     find_type = partial(arrow.memory_type, dtype, dates_as_object=dates_as_object)
-    return _convert_first(convert, find_type(date_unit="ns"), find_type(date_unit="s"))
-
-
-def _convert_first(
-    convert: Callable[[pa.DataType], pa.ChunkedArray], target: pa.DataType, coarse: pa.DataType
-) -> pa.ChunkedArray:
-    """Convert to a type, or to one with another range."""
-    try:
-        return convert(target)
-    except ValueError:
-        if coarse.equals(target):
-            raise
-        return convert(coarse)
+    return arrow.convert_first(convert, find_type(date_unit="ns"), find_type(date_unit="s"))
 
 
 def to_pandas(

@@ -55,7 +55,9 @@ def decode_labels(
     column_types = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
         return {column: arrow.parse_texts(labels, dtype) for column, dtype in column_types.items()}
-    components = _split_labels(labels, partition_keys)
+    # into one component per partition key and the file name
+    components = pc.split_pattern(_quote_slashes(labels, partition_keys), "/")
+    _check_all(pc.equal(pc.list_value_length(components), len(types) + 1), labels, partition_keys)
     values: dict[str, pa.Array] = {}
     for position in range(len(column_types)):
         encoded = pc.list_element(components, position).dictionary_encode()
@@ -64,17 +66,6 @@ def decode_labels(
             _raise_for(labels[0].as_py(), partition_keys)
         values[column] = _parse_values(texts, encoded.indices, column_types[column], column, labels)
     return {column: values[column] for column in column_types}
-
-
-def _split_labels(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
-    """Split labels at slashes into one component per partition key and the file name."""
-    components = pc.split_pattern(labels, "/")
-    is_valid = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
-    if not pc.all(is_valid).as_py():
-        components = pc.split_pattern(_quote_slashes(labels, partition_keys), "/")
-        is_valid = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
-        _check_all(is_valid, labels, partition_keys)
-    return components
 
 
 def _quote_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.StringArray:
@@ -179,8 +170,7 @@ def _parse_values(
         return _parse_quoted(texts, dtype).take(codes)
     except ValueError as error:
         code = arrow.first_failure(texts, lambda part: _parse_quoted(part, dtype))
-        row = pc.index(codes, pa.scalar(code, codes.type)).as_py()
-        label = labels[row].as_py()
+        label = labels[pc.index(codes, pa.scalar(code, codes.type)).as_py()].as_py()
         problem = f"the partition label has no value of type {dtype} for column {column!r}"
         raise errors.CorruptDatasetError(label, problem) from error
 

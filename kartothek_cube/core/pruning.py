@@ -336,11 +336,5 @@ def differing_columns(stored: pa.Table, actual: pa.Table) -> Sequence[str]:
 
 
 def _differ(stored: pa.ChunkedArray, actual: pa.ChunkedArray) -> bool:
-    pairs = zip(stored.combine_chunks().flatten(), actual.combine_chunks().flatten(), strict=True)
-    known = pc.and_(stored.is_valid(), actual.is_valid()).combine_chunks()
-    for left, right in pairs:
-        same = pc.fill_null(pc.equal(left, right), False)
-        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-        if pc.any(pc.and_not(known, same)).as_py():
-            return True
-    return False
+    known = pc.and_(stored.is_valid(), actual.is_valid())
+    return not stored.filter(known).equals(actual.filter(known).cast(stored.type))

@@ -63,16 +63,14 @@ class ParseCache:
         """Cache a result of `size` bytes, which must not be changed any more."""
         total = size + len(content)
         with self._lock:
-            self._evict(self._entries.pop(key, None))
+            replaced = self._entries.pop(key, None)
+            self._used -= 0 if replaced is None else replaced.size
             if total > self._capacity:
                 return
             self._entries[key] = _Entry(content, parsed, total)
             self._used += total
             while self._used > self._capacity:
-                self._evict(self._entries.popitem(last=False)[1])
-
-    def _evict(self, entry: _Entry | None) -> None:
-        self._used -= 0 if entry is None else entry.size
+                self._used -= self._entries.popitem(last=False)[1].size
 
     def clear(self) -> None:
         """Remove all entries."""

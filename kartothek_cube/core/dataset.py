@@ -322,14 +322,9 @@ class DatasetMetadataBase(_Rendered):
         return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store)
 
     def _load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
-        explicit: dict[str, ExplicitSecondaryIndex] = {}
-        others = []
-        for column in columns:
-            index = self.indices.get(column)
-            if index is None:
-                others.append(column)
-            elif isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
-                explicit[column] = index
+        names, stored = list(columns), self.secondary_indices
+        explicit = {c: stored[c] for c in names if c in stored and not stored[c].loaded}
+        others = {*names}.difference(self.indices).intersection(pruning.statistics_columns(self.metadata))
         has_statistics = bool(others) and pruning.STATISTICS in self.extra and self.statistics is None
         if not (explicit or has_statistics):
             return self
@@ -337,7 +332,7 @@ class DatasetMetadataBase(_Rendered):
         # not the method `copy`: the checks of the constructor take longer than reading an index
         dataset = copy.copy(self)
         dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
-        if has_statistics and not set(others).isdisjoint(pruning.statistics_columns(self.metadata)):
+        if has_statistics:
             dataset.statistics = self.load_statistics(blobs)
         return dataset
 

@@ -158,6 +158,8 @@ class DatasetFactory(DatasetMetadataBase):
 
         KeyError: the column has no index, or the file is missing.
         """
+        if column in self.dataset_metadata.partition_keys:
+            return self.load_partition_indices()
         used_store = self.store if store is None else store
         self._cache_metadata = self.dataset_metadata.load_index(column, used_store)
         return self

@@ -160,9 +160,7 @@ class IndexColumns:
 
     def cast(self, dtype: pa.DataType) -> IndexColumns:
         """Cast the values to a type that keeps their order."""
-        if self.values.type.equals(dtype):
-            return self
-        return replace(self, values=self.values.cast(dtype))
+        return self if self.values.type.equals(dtype) else replace(self, values=self.values.cast(dtype))
 
     def value_ids(self) -> arrow.Ints:
         """Position of the value of each entry."""
@@ -549,26 +547,19 @@ class IndexBase(arguments.CopyMixin):
 
     def query(self, value: Any) -> list[str]:
         """Partitions that hold a value, which is cast leniently; none if no partition has it."""
-        data = self._data()
-        position = self._position(data, value)
-        if position < 0:
-            return []
-        codes = data.codes[data.offsets[position] : data.offsets[position + 1]]
-        return list(data.labels.take(pa.array(codes)).to_pylist())
+        return list(self._labels_of(value).to_pylist())
 
-    def _position(self, data: IndexColumns, value: Any) -> int:
+    def _labels_of(self, value: Any) -> pa.StringArray:
+        data, position = self._data(), -1
         # nulls are never indexed, not even as the text "None"
-        if expressions.is_null_value(value):
-            return -1
-        return int(pc.index(data.values, value_array([value], data.values.type)[0]).as_py())
+        if not expressions.is_null_value(value):
+            position = pc.index(data.values, value_array([value], data.values.type)[0]).as_py()
+        codes = data.codes[data.offsets[position] : data.offsets[position + 1]]  # none at position -1
+        return data.labels.take(pa.array(codes))
 
     def partitions_with(self, value: Any, table: PartitionTable) -> arrow.Mask:
         """Mask of the partitions of a dataset with a value, which is cast leniently."""
-        data = self._data()
-        value_mask = np.zeros(len(data), dtype=bool)
-        position = self._position(data, value)
-        value_mask[position : position + 1] = position >= 0
-        return data.positions_matching(value_mask, table)
+        return arrow.to_numpy(pc.is_in(table.labels, value_set=self._labels_of(value)))
 
     def mask(self, op: str, value: Any) -> arrow.Mask:
         """Mask of the values that match an operator and a value of the column's type."""

@@ -876,6 +876,4 @@ def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:
     >>> to_ordinary_dict(OrderedDict(metadata=OrderedDict(source="weather service")))
     {'metadata': {'source': 'weather service'}}
     """
-    return {
-        key: to_ordinary_dict(value) if isinstance(value, Mapping) else value for key, value in dct.items()
-    }
+    return {k: to_ordinary_dict(v) if isinstance(v, Mapping) else v for k, v in dct.items()}

@@ -107,11 +107,9 @@ class CommitRecord:
             content = zstandard.ZstdDecompressor().decompress(packed)
             return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
         except (binascii.Error, zstandard.ZstdError, pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptDatasetError(
-                origin,
-                f"the copy of the schema in the header is damaged ({error}), and there is no schema file. "
-                "Roll back to an earlier state, restore the header from a backup, or write the dataset again",
-            ) from error
+            damage = f"the copy of the schema in the header is damaged ({error}), and there is no schema file"
+            remedy = "restore the header from a backup, or write the dataset again"
+            raise CorruptDatasetError(origin, f"{damage}. Roll back to an earlier state, {remedy}") from error
 
 
 def embed_schema(schema: SchemaWrapper | None) -> str | None:

@@ -93,10 +93,9 @@ def check_column_names(names: Iterable[str]) -> None:
 
 def name_too_long(name: str) -> ValueError:
     """Error about a component of a key that is too long for a file or directory."""
-    return ValueError(
-        f"{name[:60]}… has {len(name)} bytes, too many for the name of a file or directory "
-        f"({MAX_FILE_NAME}): shorten the name of the column or dataset, or the value of the partition"
-    )
+    size = f"{len(name)} bytes, too many for the name of a file or directory ({MAX_FILE_NAME})"
+    remedy = "shorten the name of the column or dataset, or the value of the partition"
+    return ValueError(f"{name[:60]}… has {size}: {remedy}")
 
 
 def check_metadata_version(metadata_version: int) -> None:

@@ -88,16 +88,13 @@ def index_rows(
 
 def _index_data(dataset: DatasetMetadataBase, selected: Sequence[str] | None) -> dict[str, IndexColumns]:
     names = sorted(dataset.indices) if selected is None else selected
-    unknown = set(names) - set(dataset.indices)
+    unknown, where = set(names) - set(dataset.indices), f"Dataset {dataset.uuid!r}"
     if unknown:
-        problem = f"Dataset {dataset.uuid!r}: {unknown_names('index column', unknown, dataset.index_columns)}"
-        raise ValueError(problem)
+        raise ValueError(f"{where}: {unknown_names('index column', unknown, dataset.index_columns)}")
     data = {name: columns for name in names if (columns := dataset.indices[name].columns_data) is not None}
     missing = ", ".join(sorted({*names}.difference(data)))
     if missing:
-        raise RuntimeError(
-            f"Dataset {dataset.uuid!r}: indices are not loaded: {missing}; call load_all_indices() first"
-        )
+        raise RuntimeError(f"{where}: indices are not loaded: {missing}; call load_all_indices() first")
     return data
 
 

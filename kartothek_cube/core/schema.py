@@ -676,9 +676,8 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
             raise CorruptDatasetError(origin, "column names occur more than once")
         return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
 
-    return caching.CACHE.parse(
-        ("schema", origin), bytes(buf), parse, lambda parsed: _COLUMN_BYTES * (1 + len(parsed.schema))
-    )
+    key = ("schema", origin)
+    return caching.CACHE.parse(key, bytes(buf), parse, lambda file: _COLUMN_BYTES * (1 + len(file.schema)))
 
 
 def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:

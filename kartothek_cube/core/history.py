@@ -402,14 +402,12 @@ def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
 
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
     """Delete the snapshots beyond the number that a dataset keeps; their files become garbage."""
-    try:
+    # The commit is done already, and after a failure the next commit or garbage collection expires them.
+    with suppress(Exception):
         expired = list_expired_snapshots(uuid, blobs)
         blobs.delete(expired)
         # a power failure after the next cleanup must not leave a state without its files
         blobs.flush(expired)
-    except Exception:
-        # The commit is done already, and the next commit or garbage collection expires them.
-        return
 
 
 def load_snapshot(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:

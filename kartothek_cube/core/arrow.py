@@ -446,7 +446,10 @@ def concat_promoted(tables: Sequence[pa.Table]) -> pa.Table:
         types = {f.name: f.type for table in tables for f in table.schema if has_far_times(f.type)}
         if not types:
             raise
-        far = [_with_types(table, types) for table in tables]
+        far = []
+        for table in tables:
+            fields = [f.with_type(common_type(f.type, types.get(f.name, f.type))) for f in table.schema]
+            far.append(table.cast(pa.schema(fields, table.schema.metadata)))
         return pa.concat_tables(far, promote_options="permissive")
 
 
@@ -458,15 +461,6 @@ def promotes_to(narrow: pa.DataType, wide: pa.DataType) -> bool:
     except pa.ArrowException:
         return False
     return same_type(united.types[0], wide)
-
-
-def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    columns = {}
-    for position, field in enumerate(table.schema):
-        dtype = common_type(field.type, types.get(field.name, field.type))
-        if not (pat.is_null(field.type) or dtype.equals(field.type)):
-            columns[position] = table.column(position).cast(dtype)
-    return replace_columns(table, columns)
 
 
 def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:

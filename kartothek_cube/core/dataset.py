@@ -449,10 +449,8 @@ class DatasetMetadata(DatasetMetadataBase):
     def _repr_html_(self) -> str:
         keys = list(self.partition_keys)
         indexed = [name for name in self.indices if name not in keys]
-        columns = []
-        for field in self.schema or ():
-            role = "partition key" if field.name in keys else "indexed" if field.name in indexed else ""
-            columns.append((field.name, str(field.type), role))
+        roles = dict.fromkeys(indexed, "indexed") | dict.fromkeys(keys, "partition key")
+        columns = [(field.name, str(field.type), roles.get(field.name, "")) for field in self.schema or ()]
         shown = {
             "files": len(self.partition_table),
             "partition keys": keys,

@@ -28,8 +28,6 @@ from kartothek_cube.core.schema import SchemaWrapper
 #: and other writers of the format (kartothek 5.3, plateau) drop it, so that a record always belongs to the
 #: header that holds it.
 COMMIT_RECORD = "kartothek_cube"
-#: bytes; guard against decompression bombs
-_MAX_SCHEMA_BYTES = 1 << 26
 
 
 @attrs.frozen
@@ -102,7 +100,8 @@ class CommitRecord:
             return None
         try:
             packed = base64.b64decode(self.schema, validate=True)
-            if not 0 <= zstandard.frame_content_size(packed) <= _MAX_SCHEMA_BYTES:
+            # guard against decompression bombs
+            if not 0 <= zstandard.frame_content_size(packed) <= 1 << 26:
                 raise ValueError("its size is unknown or too large")
             content = zstandard.ZstdDecompressor().decompress(packed)
             return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)

@@ -293,8 +293,6 @@ class PartitionTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionTable):
             return NotImplemented
-        if self is other:
-            return True
         same_tables = self.files.keys() == other.files.keys() or not (len(self) or len(other))
         pairs = [(keys, other.files[name]) for name, keys in self.files.items() if name in other.files]
         return same_tables and all(a.equals(b) for a, b in [(self.labels, other.labels), *pairs])

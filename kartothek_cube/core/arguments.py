@@ -7,17 +7,15 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
-from types import FunctionType
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow import parse_timestamp, widen
-from kartothek_cube.core.errors import abbreviate_text, nearest_names
+from kartothek_cube.core import arrow, errors
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,9 +41,8 @@ def alias_parameter(
             stored = args[position] if len(args) > position else kwargs.get(old)
             if value is not None:
                 if stored is not None:
-                    raise TypeError(
-                        f"{name}() takes {new} or {old}, two names of one parameter, but got both"
-                    )
+                    problem = f"{name}() takes {new} or {old}, two names of one parameter, but got both"
+                    raise TypeError(problem)
                 if len(args) > position:
                     args = (*args[:position], value, *args[position + 1 :])  # type: ignore[assignment]
                 else:
@@ -55,11 +52,9 @@ def alias_parameter(
             return function(*args, **kwargs)
 
         if required:
-            parameters = [
-                p.replace(default=inspect.Parameter.empty) if p.name == old else p
-                for p in signature.parameters.values()
-            ]
-            call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+            own = dict(signature.parameters)
+            own[old] = own[old].replace(default=inspect.Parameter.empty)
+            call.__signature__ = signature.replace(parameters=list(own.values()))  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -72,7 +67,7 @@ def check_call(
     # a parameter with two names is required by one of them, which the wrapped function does not know
     signature = inspect.signature(inspect.unwrap(function))
     for keyword in [keyword for keyword in kwargs if keyword not in signature.parameters]:
-        nearest = nearest_names(keyword, signature.parameters)
+        nearest = errors.nearest_names(keyword, signature.parameters)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{hint}")
     try:
@@ -206,7 +201,7 @@ def parse_name_set_optional(argument: str, value: str | Iterable[str] | None) ->
 def _check_text(argument: str, expected: str, values: Iterable[object]) -> None:
     for value in values:
         if not isinstance(value, str | bytes):
-            shown = abbreviate_text(" ".join(repr(value).split()))
+            shown = errors.abbreviate_text(" ".join(repr(value).split()))
             kind = "" if value is None else f" of type {type(value).__name__}"
             raise TypeError(f"{argument} is {expected} (str), got {shown}{kind}")
 
@@ -228,7 +223,7 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]
     >>> get_str_to_python_converter(pa.string())("'Bad Homburg'")
     'Bad Homburg'
     """
-    wide = widen(pa_type)
+    wide = arrow.widen(pa_type)
     if pa.types.is_timestamp(wide) and wide.tz is not None:
         return partial(_parse_local, zone=wide.tz)
     for is_kind, converter in _CONVERTERS:
@@ -250,7 +245,7 @@ def _remove_quotes(text: str) -> str:
 
 
 def _parse_local(text: str, zone: str) -> pd.Timestamp:
-    stamp: pd.Timestamp = parse_timestamp(text)
+    stamp: pd.Timestamp = arrow.parse_timestamp(text)
     return stamp.tz_localize(zone) if stamp.tz is None else stamp
 
 
@@ -259,11 +254,8 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]]
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_string, _remove_quotes),
-    (pa.types.is_timestamp, parse_timestamp),
+    (pa.types.is_timestamp, arrow.parse_timestamp),
 )
-
-
-_MISSING = object()
 
 
 class CopyMixin:
@@ -277,21 +269,12 @@ class CopyMixin:
         All checks and conversions of the constructor apply to the copy. A parameter of the constructor that
         is no attribute of the object keeps its default.
         """
-        kind, attributes = cast(Hashable, type(self)), getattr(self, "__dict__", ())
-        # a method of that name (load_all_indices) is no constructor argument
-        current = {
-            name: getattr(self, name)
-            for name in _parameters(type(self).__init__)
-            if name not in kwargs and (name in attributes or _is_data(kind, name))
-        }
-        return type(self)(**current, **kwargs)
-
-
-@lru_cache(maxsize=1024)
-def _is_data(kind: Hashable, name: str) -> bool:
-    """Whether a class has an attribute that is not a method."""
-    attribute = inspect.getattr_static(kind, name, _MISSING)
-    return attribute is not _MISSING and not isinstance(attribute, FunctionType | staticmethod | classmethod)
+        names = [name for name in _parameters(type(self).__init__) if name not in kwargs]
+        for name, value in [(name, getattr(self, name)) for name in names if hasattr(self, name)]:
+            # a method of that name (load_all_indices) is no constructor argument
+            if not inspect.ismethod(value) or value.__self__ is not self:
+                kwargs[name] = value
+        return type(self)(**kwargs)
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ import decimal
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -22,7 +22,6 @@ _UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
 _BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in kind.items()}
 _STRINGS = {pa.large_string(), pa.string_view()}
-_BINARIES = {pa.large_binary(), pa.binary_view()}
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 #: types of Python that pandas takes for objects, or not at all
 _PYTHON_TYPES = {
@@ -54,9 +53,8 @@ def parse_type(given: TypeInput) -> pa.DataType:
         dtype = pa.null()
     # `object` and `category` of pandas have no type of their values
     if pat.is_null(dtype.value_type if pat.is_dictionary(dtype) else dtype):
-        raise TypeError(
-            f"a type is one of Arrow, pandas or NumPy, or its name, such as 'int64', but not {given!r}"
-        )
+        problem = f"a type is one of Arrow, pandas or NumPy, or its name, such as 'int64', but not {given!r}"
+        raise TypeError(problem)
     return dtype
 
 
@@ -91,13 +89,9 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
     """Type in which values are passed to pandas: the storage type, dates as timestamps if requested."""
     if pat.is_date(t) and not dates_as_object:
         return pa.timestamp(date_unit)
-    if _is_far(t):
-        return t
-
-    def inner(child: pa.DataType) -> pa.DataType:
-        return memory_type(child, dates_as_object=dates_as_object, date_unit=date_unit)
-
-    return storage_type(t) if not is_nested(t) else _rebuild(t, inner)
+    if not is_nested(t):
+        return t if _is_far(t) else storage_type(t)
+    return _rebuild(t, partial(memory_type, dates_as_object=dates_as_object, date_unit=date_unit))
 
 
 @lru_cache(maxsize=1024)
@@ -112,11 +106,9 @@ def decoded_type(t: pa.DataType) -> pa.DataType:
 
 def number_bits(t: pa.DataType) -> int:
     """Bits of a number, or of the numbers in a list; 0 for other types."""
-    width = _BITS.get(t.id)
-    while width is None and pat.is_list(t):
+    while pat.is_list(t):
         t = t.value_type
-        width = _BITS.get(t.id)
-    return width or 0
+    return _BITS.get(t.id, 0)
 
 
 def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
@@ -125,14 +117,8 @@ def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
         return t
     if pat.is_list(t):
         return pa.list_(t.value_field.with_type(with_number_bits(t.value_type, width)))
-    for kind, is_kind in (
-        (_SIGNED, pat.is_signed_integer),
-        (_UNSIGNED, pat.is_unsigned_integer),
-        (_FLOATS, pat.is_floating),
-    ):
-        if is_kind(t):
-            return kind[width]
-    return t
+    kinds = (_SIGNED, pat.is_signed_integer), (_UNSIGNED, pat.is_unsigned_integer), (_FLOATS, pat.is_floating)
+    return next((types[width] for types, is_kind in kinds if is_kind(t)), t)
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
@@ -214,7 +200,7 @@ def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.
         return inner(t.value_type)
     if t in _STRINGS:
         return pa.string()
-    if t in _BINARIES:
+    if t in (pa.large_binary(), pa.binary_view()):
         return pa.binary()
     if pat.is_timestamp(t):
         return pa.timestamp("ns", t.tz)
@@ -341,7 +327,7 @@ def has_foreign_layout(t: pa.DataType) -> bool:
     """Whether arrays of a type contain views or run-end encoded values, at any depth."""
     # Arrow (26) casts list views as if their offsets were those of lists, which gives other values or ends
     # the process; it does not cast run-end encoded values, nor decode dictionaries of string views.
-    if _is_list_view(t) or _is_text_view(t) or pat.is_run_end_encoded(t):
+    if _is_list_view(t) or t in _VIEWS or pat.is_run_end_encoded(t):
         return True
     if isinstance(t, pa.BaseExtensionType):
         return has_foreign_layout(t.storage_type)
@@ -360,8 +346,8 @@ def convert_layout(array: pa.Array) -> pa.Array:
         return array
     if isinstance(t, pa.BaseExtensionType):
         return convert_layout(array.storage)
-    if _is_text_view(t):
-        return array.cast(pa.large_string() if pat.is_string_view(t) else pa.large_binary())
+    if t in _VIEWS:
+        return array.cast(_VIEWS[t])
     if pat.is_run_end_encoded(t):
         return _decode_runs(array)
     if pat.is_dictionary(t):
@@ -389,10 +375,6 @@ def convert_layouts(table: pa.Table) -> pa.Table:
 
 def _is_list_view(t: pa.DataType) -> bool:
     return bool(pat.is_list_view(t) or pat.is_large_list_view(t))
-
-
-def _is_text_view(t: pa.DataType) -> bool:
-    return bool(pat.is_string_view(t) or pat.is_binary_view(t))
 
 
 def _decode_runs(array: pa.Array) -> pa.Array:
@@ -464,7 +446,10 @@ def concat_promoted(tables: Sequence[pa.Table]) -> pa.Table:
         types = {f.name: f.type for table in tables for f in table.schema if has_far_times(f.type)}
         if not types:
             raise
-        far = [_with_types(table, types) for table in tables]
+        far = []
+        for table in tables:
+            fields = [f.with_type(common_type(f.type, types.get(f.name, f.type))) for f in table.schema]
+            far.append(table.cast(pa.schema(fields, table.schema.metadata)))
         return pa.concat_tables(far, promote_options="permissive")
 
 
@@ -476,15 +461,6 @@ def promotes_to(narrow: pa.DataType, wide: pa.DataType) -> bool:
     except pa.ArrowException:
         return False
     return same_type(united.types[0], wide)
-
-
-def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    columns = {}
-    for position, field in enumerate(table.schema):
-        dtype = common_type(field.type, types.get(field.name, field.type))
-        if not (pat.is_null(field.type) or dtype.equals(field.type)):
-            columns[position] = table.column(position).cast(dtype)
-    return replace_columns(table, columns)
 
 
 def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
@@ -507,15 +483,13 @@ def describe(value: object) -> str:
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
     """Python form of a value in a column of a type, lenient as index look-ups are ("1" for 1)."""
     if dtype is None:
-        raise ValueError(
-            "Cannot normalise a value for a column whose type is not known; load the schema first."
-        )
+        problem = "Cannot normalise a value for a column whose type is not known; load the schema first."
+        raise ValueError(problem)
     wide = widen(dtype)
     convert = next((convert for matches, convert in _CONVERTERS if matches(wide)), None)
     if convert is None:
-        raise NotImplementedError(
-            f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values."
-        )
+        problem = f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values."
+        raise NotImplementedError(problem)
     try:
         return convert(wide, value)
     except (ValueError, ArithmeticError) as error:
@@ -683,13 +657,19 @@ def first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int
 
 def cast_times(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast values to a type in memory, or to microseconds if nanoseconds do not hold them."""
+    return convert_first(array.cast, dtype, with_far_times(dtype))
+
+
+def convert_first(
+    convert: Callable[[pa.DataType], pa.ChunkedArray], target: pa.DataType, coarse: pa.DataType
+) -> pa.ChunkedArray:
+    """Convert to a type, or to one with another range."""
     try:
-        return array.cast(dtype)
-    except pa.ArrowInvalid:
-        far = with_far_times(dtype)
-        if far.equals(dtype):
+        return convert(target)
+    except ValueError:
+        if coarse.equals(target):
             raise
-        return array.cast(far)
+        return convert(coarse)
 
 
 def cast_column(
@@ -701,16 +681,14 @@ def cast_column(
     if not _castable(array.type, dtype):
         raise TypeError(f"Column {column!r}: values of type {array.type} are no values of type {dtype}.")
     if isinstance(array, pa.ChunkedArray):
-        chunks = [cast_column(chunk, dtype, column) for chunk in array.chunks]
-        return pa.chunked_array(chunks, type=dtype)
+        return pa.chunked_array([cast_column(chunk, dtype, column) for chunk in array.chunks], type=dtype)
     try:
         return _exact_cast(array, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         position = first_failure(array, lambda part: _exact_cast(part, dtype))
         invalid_value = describe(array[position].as_py() if len(array) else None)
-        raise TypeError(
-            f"Column {column!r}: {invalid_value} cannot be converted to type {dtype} without loss."
-        ) from error
+        problem = f"Column {column!r}: {invalid_value} cannot be converted to type {dtype} without loss."
+        raise TypeError(problem) from error
 
 
 def _exact_cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -719,8 +697,7 @@ def _exact_cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     result = array.cast(dtype)
     if pat.is_floating(dtype) and pat.is_floating(array.type) and dtype.bit_width < array.type.bit_width:
         back = result.cast(array.type)
-        is_exact = pc.or_(pc.equal(back, array), pc.is_nan(array))
-        _reject(array, pc.invert(is_exact))
+        _reject(array, pc.invert(pc.or_(pc.equal(back, array), pc.is_nan(array))))
     return result
 
 

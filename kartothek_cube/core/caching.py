@@ -11,11 +11,6 @@ __all__ = ("CACHE", "FILE_SCHEMAS", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
-#: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
-_CAPACITY = 184 << 20
-#: the same for the schemas of data files: of about 10,000 files with few columns
-_FILE_SCHEMAS_CAPACITY = 24 << 20
-
 
 class _Entry(NamedTuple):
     content: bytes
@@ -68,16 +63,14 @@ class ParseCache:
         """Cache a result of `size` bytes, which must not be changed any more."""
         total = size + len(content)
         with self._lock:
-            self._evict(self._entries.pop(key, None))
+            replaced = self._entries.pop(key, None)
+            self._used -= 0 if replaced is None else replaced.size
             if total > self._capacity:
                 return
             self._entries[key] = _Entry(content, parsed, total)
             self._used += total
             while self._used > self._capacity:
-                self._evict(self._entries.popitem(last=False)[1])
-
-    def _evict(self, entry: _Entry | None) -> None:
-        self._used -= 0 if entry is None else entry.size
+                self._used -= self._entries.popitem(last=False)[1].size
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -86,9 +79,10 @@ class ParseCache:
             self._used = 0
 
 
-CACHE = ParseCache(_CAPACITY)
-#: apart, so that a scan of many files evicts no headers
-FILE_SCHEMAS = ParseCache(_FILE_SCHEMAS_CAPACITY)
+#: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
+CACHE = ParseCache(184 << 20)
+#: apart, so that a scan of many files evicts no headers; of about 10,000 files with few columns
+FILE_SCHEMAS = ParseCache(24 << 20)
 
 
 def clear() -> None:

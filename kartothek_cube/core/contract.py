@@ -60,9 +60,8 @@ def _check_plain(rule: Any, attribute: Any, value: Any) -> None:
     condition_codec.check_values(rule, attribute, values)
     for single in values:
         if not isinstance(single, str | bool | int | float):
-            raise TypeError(
-                f"Values of {type(rule).__name__} are numbers, text, booleans and times, got {single!r}"
-            )
+            problem = f"Values of {type(rule).__name__} are numbers, text, booleans and times, got {single!r}"
+            raise TypeError(problem)
 
 
 def _check_any(rule: Any, attribute: Any, values: tuple[Any, ...]) -> None:
@@ -108,16 +107,14 @@ class ContractRule:
     checked: bool = attrs.field(default=True, kw_only=True, validator=attrs.validators.instance_of(bool))
 
     def __str__(self) -> str:
-        values = [getattr(self, field.name) for field in self._fields()]
-        return f"{type(self).__name__}({', '.join(map(repr, values))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self._arguments().values()))})"
 
-    @classmethod
-    def _fields(cls) -> list[attrs.Attribute[Any]]:
-        return [field for field in attrs.fields(cls) if field.name != "checked"]
+    def _arguments(self) -> dict[str, Any]:
+        return attrs.asdict(self, recurse=False, filter=lambda field, _: field.name != "checked")
 
     def _to_json(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in self._fields()}
-        plain = {k: v.total_seconds() if isinstance(v, timedelta) else v for k, v in values.items()}
+        values = self._arguments().items()
+        plain = {k: v.total_seconds() if isinstance(v, timedelta) else v for k, v in values}
         return {"rule": type(self).__name__, **plain, "checked": self.checked}
 
     def _violations(self, values: pa.ChunkedArray) -> Mask:
@@ -409,9 +406,8 @@ class RowCheck(ContractRule):
             elif isinstance(result, pd.Series | np.ndarray) and is_bool_dtype(result):
                 mask = ~pd.Series(result).fillna(True).to_numpy(bool)
                 if len(mask) != len(table):
-                    raise ValueError(
-                        f"it returned {len(mask):,} values for {errors.format_count(len(table), 'row')}"
-                    )
+                    problem = f"it returned {len(mask):,} values for {errors.format_count(len(table), 'row')}"
+                    raise ValueError(problem)
         except Exception as error:
             # whatever a check raises, the rows are refused
             detail = f"{type(error).__name__}: {error}"
@@ -474,10 +470,10 @@ class Contract:
         try:
             return cls(tuple(map(_from_json, stored)), stored)
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise errors.CorruptDatasetError(
-                uuid,
-                f"{naming.CONTRACT!r} in its metadata is no contract ({error}); set_contract replaces it",
-            ) from error
+            problem = (
+                f"{naming.CONTRACT!r} in its metadata is no contract ({error}); set_contract replaces it"
+            )
+            raise errors.CorruptDatasetError(uuid, problem) from error
 
     @classmethod
     def make(cls, rules: ContractRule | Iterable[ContractRule]) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -12,24 +13,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arguments, clock, dataset_files, errors, expressions, naming, pruning
+from kartothek_cube.core import arguments, clock, dataset_files, errors, expressions, header, naming, pruning
 from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
 from kartothek_cube.core.evolution import WIDTHS_KEY, ColumnMapping, Widths, column_mapping, parse_widths
-from kartothek_cube.core.header import (
-    HEADER_KEYS,
-    check_header,
-    packb,
-    parse_header,
-    parse_record,
-    render_header,
-)
 from kartothek_cube.core.index import (
     PARTITION,
     ExplicitSecondaryIndex,
     IndexBase,
     IndexColumns,
     PartitionIndex,
-    inline_dict,
 )
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition, PartitionTable
@@ -60,32 +52,26 @@ class _Rendered(arguments.CopyMixin):
 
     def _render_msgpack(self) -> bytes:
         naming.check_metadata_version(self.metadata_version)
-        return packb(self._render(_inline))
+        return header.packb(self._render(IndexBase._to_inline))
 
     def _render_json(self) -> bytes:
         naming.check_metadata_version(self.metadata_version)
-        listed = self._listed_partitions()
-        fields = self._render_fields(_inline, None if listed is None else {})
-        return render_header(fields, None if listed is None else listed.to_json()).encode("ascii")
+        fields = self._render(IndexBase._to_inline, PartitionTable.to_json)
+        return header.render_header(fields).encode("ascii")
 
-    def _render(self, inline: _Inline) -> dict[str, Any]:
-        listed = self._listed_partitions()
-        return self._render_fields(inline, None if listed is None else listed.to_header())
-
-    def _render_fields(self, inline: _Inline, partitions: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _render(
+        self, inline: _Inline, render_partitions: Callable[[PartitionTable], Any] = PartitionTable.to_header
+    ) -> dict[str, Any]:
         """All fields in order; unknown ones are last."""
-        parts: dict[str, Any] = {
-            naming.METADATA_VERSION_KEY: self.metadata_version,
-            naming.UUID_KEY: self.uuid,
-        }
+        parts: dict[str, Any] = {naming.METADATA_VERSION_KEY: self.metadata_version}
+        parts[naming.UUID_KEY] = self.uuid
         if self.indices:
-            parts["indices"] = {
-                column: _render_index(index, inline) for column, index in self.indices.items()
-            }
+            parts["indices"] = {name: _render_index(index, inline) for name, index in self.indices.items()}
         if self.metadata:
             parts["metadata"] = dict(self.metadata)
-        if partitions is not None:
-            parts["partitions"] = partitions
+        listed = self._listed_partitions()
+        if listed is not None:
+            parts["partitions"] = render_partitions(listed)
         if self.partition_keys is not None:
             parts["partition_keys"] = list(self.partition_keys)
         return {**parts, **self.extra}
@@ -101,8 +87,10 @@ def _render_index(index: IndexBase | str, inline: _Inline) -> str | dict[Any, li
     return key if key is not None and not index.loaded else inline(index)
 
 
-def _inline(index: IndexBase) -> dict[Any, list[str]]:
-    return {} if index.columns_data is None else inline_dict(index.columns_data)
+#: what equal datasets have in common
+_CONTENT = attrgetter(
+    "uuid", "partition_table", "metadata", "indices", "explicit_partitions", "partition_keys", "schema"
+)
 
 
 class DatasetMetadataBase(_Rendered):
@@ -161,11 +149,9 @@ class DatasetMetadataBase(_Rendered):
     ) -> None:
         naming.check_uuid(uuid)
         self.uuid = uuid
-        self.partition_table = (
-            partitions
-            if isinstance(partitions, PartitionTable)
-            else PartitionTable.from_partitions(partitions or {})
-        )
+        if not isinstance(partitions, PartitionTable):
+            partitions = PartitionTable.from_partitions(partitions or {})
+        self.partition_table = partitions
         self.metadata: dict[str, Any] = dict(metadata or {})
         if "creation_time" not in self.metadata:
             self.metadata["creation_time"] = clock.datetime_utcnow().isoformat()
@@ -187,17 +173,7 @@ class DatasetMetadataBase(_Rendered):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DatasetMetadataBase):
             return NotImplemented
-        return (
-            self.uuid == other.uuid
-            and self.partition_table == other.partition_table
-            and self.metadata == other.metadata
-            and self.indices == other.indices
-            and self.explicit_partitions == other.explicit_partitions
-            and self.partition_keys == other.partition_keys
-            and self.schema == other.schema
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+        return bool(_CONTENT(self) == _CONTENT(other))
 
     @property
     def partitions(self) -> dict[str, Partition]:
@@ -271,8 +247,7 @@ class DatasetMetadataBase(_Rendered):
         >>> DatasetMetadataBase.exists("sales", "hmemory://")
         False
         """
-        blobs = open_blobs(store)
-        return any(map(blobs.exists, naming.header_keys(uuid)))
+        return any(map(open_blobs(store).exists, naming.header_keys(uuid)))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreInput | BlobStore) -> list[str]:
@@ -326,10 +301,8 @@ class DatasetMetadataBase(_Rendered):
         """
         if column in self.partition_keys:
             return self.load_partition_indices()
-        if column not in self.indices:
-            raise KeyError(
-                f"Dataset {self.uuid!r}: {errors.unknown_names('index column', [column], self.index_columns)}"
-            )
+        where = f"Dataset {self.uuid!r}: "
+        errors.check_names(where, "index column", [column], self.index_columns, error=KeyError)
         return self._load_indices([column], store)
 
     def load_all_indices(self, store: StoreInput | BlobStore) -> Self:
@@ -357,19 +330,11 @@ class DatasetMetadataBase(_Rendered):
         return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store, node)
 
     def _load_indices(
-        self,
-        columns: Iterable[str],
-        store: StoreInput | BlobStore,
-        node: expressions.Node | None = None,
+        self, columns: Iterable[str], store: StoreInput | BlobStore, node: expressions.Node | None = None
     ) -> Self:
-        explicit: dict[str, ExplicitSecondaryIndex] = {}
-        others = []
-        for column in columns:
-            index = self.indices.get(column)
-            if index is None:
-                others.append(column)
-            elif isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
-                explicit[column] = index
+        names, stored = list(columns), self.secondary_indices
+        explicit = {c: stored[c] for c in names if c in stored and not stored[c].loaded}
+        others = {*names}.difference(self.indices).intersection(pruning.statistics_columns(self.metadata))
         has_statistics = bool(others) and pruning.STATISTICS in self.extra and self.statistics is None
         if not (explicit or has_statistics):
             return self
@@ -377,7 +342,7 @@ class DatasetMetadataBase(_Rendered):
         # not the method `copy`: the checks of the constructor take longer than reading an index
         dataset = copy.copy(self)
         dataset.indices = {**self.indices, **{c: self._load(i, blobs, node) for c, i in explicit.items()}}
-        if has_statistics and not set(others).isdisjoint(pruning.statistics_columns(self.metadata)):
+        if has_statistics:
             dataset.statistics = self.load_statistics(blobs)
         return dataset
 
@@ -388,9 +353,8 @@ class DatasetMetadataBase(_Rendered):
         if table is None or self.schema is None:
             return None
         columns = pruning.statistics_columns(self.metadata)
-        return pruning.align_statistics(
-            pruning.select_statistics(table, columns, self.schema.internal()), self.partition_table.labels
-        )
+        selected = pruning.select_statistics(table, columns, self.schema.internal())
+        return pruning.align_statistics(selected, self.partition_table.labels)
 
     def _load(
         self, index: ExplicitSecondaryIndex, blobs: BlobStore, node: expressions.Node | None
@@ -424,8 +388,7 @@ class DatasetMetadataBase(_Rendered):
             index = available.get(column)
             if index is not None and index.loaded:
                 mask &= index.partitions_with(value, self.partition_table)
-        labels: list[str] = self.partition_table.labels.filter(pa.array(mask)).to_pylist()
-        return labels
+        return list(self.partition_table.labels.filter(pa.array(mask)).to_pylist())
 
     def get_indices_as_dataframe(
         self,
@@ -498,21 +461,18 @@ class DatasetMetadata(DatasetMetadataBase):
     def _repr_html_(self) -> str:
         keys = list(self.partition_keys)
         indexed = [name for name in self.indices if name not in keys]
-        columns = []
-        for field in self.schema or ():
-            role = "partition key" if field.name in keys else "indexed" if field.name in indexed else ""
-            columns.append((field.name, str(field.type), role))
+        roles = dict.fromkeys(indexed, "indexed") | dict.fromkeys(keys, "partition key")
+        columns = [(field.name, str(field.type), roles.get(field.name, "")) for field in self.schema or ()]
+        shown = {
+            "files": len(self.partition_table),
+            "partition keys": keys,
+            "secondary indices": indexed,
+            "first files": self.partition_table.labels[:5].to_pylist(),
+        }
         metadata = [(name, str(value)) for name, value in sorted(self.metadata.items())]
         return card(
             f"Dataset {self.uuid}",
-            facts(
-                {
-                    "files": len(self.partition_table),
-                    "partition keys": keys,
-                    "secondary indices": indexed,
-                    "first files": self.partition_table.labels[:5].to_pylist(),
-                }
-            ),
+            facts(shown),
             table("Columns", ["column", "type", ""], columns),
             f"<details><summary>Metadata ({len(metadata)})</summary>"
             f"{table('', ['key', 'value'], metadata)}</details>",
@@ -529,16 +489,10 @@ class DatasetMetadata(DatasetMetadataBase):
         NotImplementedError
             The dataset has another version of the format than 4.
         """
-        check_header(dct, _UNKNOWN_KEY)
+        header.check_header(dct, _UNKNOWN_KEY)
         partitions = PartitionTable.from_header(dct.get("partitions", {}), _UNKNOWN_KEY)
-        return _build(
-            dct,
-            partitions,
-            dct.get("partition_keys"),
-            TableSchema(naming.SINGLE_TABLE),
-            explicit_partitions,
-            owned=False,
-        )
+        schemas, keys = TableSchema(naming.SINGLE_TABLE), dct.get("partition_keys")
+        return _build(dct, partitions, keys, schemas, explicit_partitions, owned=False)
 
     @staticmethod
     def from_buffer(
@@ -574,7 +528,7 @@ class DatasetMetadata(DatasetMetadataBase):
         KeyError
             The schema is missing.
         """
-        check_header(dct, _UNKNOWN_KEY)
+        header.check_header(dct, _UNKNOWN_KEY)
         partitions = None
         if "partitions" in dct:
             partitions = PartitionTable.from_header(dct["partitions"], _UNKNOWN_KEY)
@@ -653,8 +607,7 @@ class DatasetMetadata(DatasetMetadataBase):
             schemas = None if file.has(version) else embedded_schemas(parsed.header, partitions, name)
             schemas = schemas or TableSchema(name, file.of(version))
             parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
-        dataset: DatasetMetadata = shared[1]
-        return dataset
+        return shared[1]
 
     @staticmethod
     def load_from_header(
@@ -673,21 +626,21 @@ def _load_dataset(
     schemas: TableSchema | None = None,
 ) -> DatasetMetadata:
     """Dataset of a stored header; raises DatasetNotFoundError if that is reserved."""
-    header, partitions = dataset_files.parse_header_cached(stored, uuid)
-    record = parse_record(header)
+    fields, partitions = dataset_files.parse_header_cached(stored, uuid)
+    record = header.parse_record(fields)
     # it only keeps aborted operations from committing
     if record is not None and record.reserved:
         raise errors.DatasetNotFoundError(uuid)
-    return _load(header, partitions, blobs, load_schema, table_name, schemas)
+    return _load(fields, partitions, blobs, load_schema, table_name, schemas)
 
 
 def _decode_header(buf: bytes | str, format: str) -> dict[str, Any]:
     naming.metadata_key_from_uuid("any", format)  # raises for unknown formats
-    return parse_header(buf.encode() if isinstance(buf, str) else buf, format, _UNKNOWN_KEY)
+    return header.parse_header(buf.encode() if isinstance(buf, str) else buf, format, _UNKNOWN_KEY)
 
 
 def _load(
-    header: Mapping[str, Any],
+    fields: Mapping[str, Any],
     partitions: PartitionTable | None,
     blobs: BlobStore,
     load_schema: bool,
@@ -695,28 +648,28 @@ def _load(
     schemas: TableSchema | None = None,
 ) -> DatasetMetadata:
     """Dataset of a checked header; files outside the dataset are refused."""
-    uuid, partition_keys = header[naming.UUID_KEY], header.get("partition_keys")
+    uuid, partition_keys = fields[naming.UUID_KEY], fields.get("partition_keys")
     explicit = partitions is not None
     if partitions is None:
         partitions, partition_keys = dataset_files.list_partitions(uuid, blobs, partition_keys)
     elif partition_keys is None:
         partition_keys = dataset_files.partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
-        version = schema_version_of(header.get("metadata"))
+        version = schema_version_of(fields.get("metadata"))
         try:
             schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version, exact=True)
         except KeyError:
             # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file,
             # or several other commits have replaced it since the header was read.
-            schemas = embedded_schemas(header, partitions, table_name)
+            schemas = embedded_schemas(fields, partitions, table_name)
             if schemas is None:
                 schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version)
     schemas = schemas or TableSchema(table_name or naming.SINGLE_TABLE)
-    return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
+    return _build(fields, partitions, partition_keys, schemas, explicit, owned=True)
 
 
 def _build(
-    header: Mapping[str, Any],
+    fields: Mapping[str, Any],
     partitions: PartitionTable,
     partition_keys: list[str] | None,
     schemas: TableSchema,
@@ -725,16 +678,16 @@ def _build(
     owned: bool,
 ) -> DatasetMetadata:
     return DatasetMetadata(
-        uuid=header[naming.UUID_KEY],
+        uuid=fields[naming.UUID_KEY],
         partitions=partitions,
-        metadata=header.get("metadata"),
-        indices=dataset_files.header_indices(header, schemas.key_schema, owned=owned),
-        metadata_version=header[naming.METADATA_VERSION_KEY],
+        metadata=fields.get("metadata"),
+        indices=dataset_files.header_indices(fields, schemas.key_schema, owned=owned),
+        metadata_version=fields[naming.METADATA_VERSION_KEY],
         explicit_partitions=explicit_partitions,
         partition_keys=partition_keys,
         schema=schemas.schema,
         table_name=schemas.table_name,
-        extra={part: value for part, value in header.items() if part not in HEADER_KEYS},
+        extra={part: value for part, value in fields.items() if part not in header.HEADER_KEYS},
         table_schemas=schemas.table_schemas,
     )
 
@@ -743,18 +696,13 @@ class DatasetsById(dict[str, DatasetMetadata]):
     """Dataset id to metadata, as a table in notebooks."""
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                name,
-                dataset.uuid,
-                len(dataset.partition_table),
-                ", ".join(dataset.partition_keys or ()) or "none",
-                ", ".join(dataset.schema.names) if dataset.schema is not None else "",
-            )
-            for name, dataset in self.items()
-        ]
-        header = ["dataset", "uuid", "files", "partition keys", "columns"]
-        return card("", table("", header, rows)) if rows else card("No datasets")
+        rows = []
+        for name, dataset in self.items():
+            columns = "" if dataset.schema is None else ", ".join(dataset.schema.names)
+            keys = ", ".join(dataset.partition_keys) or "none"
+            rows.append((name, dataset.uuid, len(dataset.partition_table), keys, columns))
+        heads = ["dataset", "uuid", "files", "partition keys", "columns"]
+        return card("", table("", heads, rows)) if rows else card("No datasets")
 
 
 class DatasetMetadataBuilder(_Rendered):
@@ -831,13 +779,8 @@ class DatasetMetadataBuilder(_Rendered):
     @staticmethod
     def from_dataset(dataset: DatasetMetadataBase) -> DatasetMetadataBuilder:
         """Make a builder from a dataset, which is not changed."""
-        builder = DatasetMetadataBuilder(
-            dataset.uuid,
-            dataset.metadata_version,
-            dataset.explicit_partitions,
-            dataset.partition_keys,
-            dataset.schema,
-        )
+        form = dataset.metadata_version, dataset.explicit_partitions
+        builder = DatasetMetadataBuilder(dataset.uuid, *form, dataset.partition_keys, dataset.schema)
         builder.metadata = copy.deepcopy(dataset.metadata)
         builder.indices = dict(dataset.indices)
         builder.extra = copy.deepcopy(dataset.extra)
@@ -943,6 +886,4 @@ def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:
     >>> to_ordinary_dict(OrderedDict(metadata=OrderedDict(source="weather service")))
     {'metadata': {'source': 'weather service'}}
     """
-    return {
-        key: to_ordinary_dict(value) if isinstance(value, Mapping) else value for key, value in dct.items()
-    }
+    return {k: to_ordinary_dict(v) if isinstance(v, Mapping) else v for k, v in dct.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,26 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow import abbreviate
-from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core import arrow, caching, errors, naming, pruning
 from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
-from kartothek_cube.core.naming import (
-    INDICES_DIRECTORY,
-    PARQUET_FILE_SUFFIX,
-    SINGLE_TABLE,
-    header_keys,
-    schema_key,
-    unquote_indices,
-)
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.pruning import statistics_file
 from kartothek_cube.core.schema import SchemaWrapper, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, check_owned
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset import DatasetMetadataBase
+    from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 
 
 class HeaderBlob(NamedTuple):
@@ -59,13 +48,13 @@ class TableSchema(NamedTuple):
 
 def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> HeaderBlob:
     """Read the header of a dataset, JSON first; raises DatasetNotFoundError."""
-    for kind, key in zip(("json", "msgpack"), header_keys(uuid), strict=True):
+    for kind, key in zip(("json", "msgpack"), naming.header_keys(uuid), strict=True):
         try:
             content, token = blobs.get_with_token(key) if with_token else (blobs.get(key), None)
         except KeyError:
             continue
         return HeaderBlob(key, content, kind, token)
-    raise DatasetNotFoundError(uuid, blobs.missing_directory)
+    raise errors.DatasetNotFoundError(uuid, blobs.missing_directory)
 
 
 def header_indices(
@@ -74,22 +63,15 @@ def header_indices(
     """Indices listed in a header; `owned` refuses storage keys outside of the dataset."""
     indices: dict[str, IndexBase] = {}
     for column, entry in header.get("indices", {}).items():
-        dtype = _type_of(schema, column)
+        dtype = None if schema is None or column not in schema.names else schema.field(column).type
+        dtype = None if dtype is None or pa.types.is_null(dtype) else dtype
         if isinstance(entry, str):
             if owned:
                 check_owned(entry, header["dataset_uuid"])
             indices[column] = ExplicitSecondaryIndex(column, index_storage_key=entry, dtype=dtype)
         else:
-            inferred = pa.string() if dtype is None else dtype
-            indices[column] = ExplicitSecondaryIndex(column, index_dct=entry, dtype=inferred)
+            indices[column] = ExplicitSecondaryIndex(column, index_dct=entry, dtype=dtype or pa.string())
     return indices
-
-
-def _type_of(schema: SchemaWrapper | None, column: str) -> pa.DataType | None:
-    if schema is None or column not in schema.names:
-        return None
-    dtype = schema.field(column).type
-    return None if pa.types.is_null(dtype) else dtype
 
 
 def list_partitions(
@@ -98,22 +80,18 @@ def list_partitions(
     """Partitions of a dataset whose header does not list them, by its data files; and the partition keys."""
     # Sorted by label; of several tables, only partitions that all tables have.
     keys = pa.array([blob.key for blob in blobs.list(f"{uuid}/")], pa.string())
-    data = pc.and_not(
-        pc.ends_with(keys, PARQUET_FILE_SUFFIX), pc.starts_with(keys, f"{uuid}/{INDICES_DIRECTORY}/")
-    )
+    is_index = pc.starts_with(keys, f"{uuid}/{naming.INDICES_DIRECTORY}/")
+    data = pc.and_not(pc.ends_with(keys, naming.PARQUET_FILE_SUFFIX), is_index)
     keys = keys.filter(pc.and_(data, pc.match_substring_regex(keys, f"^{uuid.replace('+', '[+]')}/[^/]+/")))
     paths = pc.split_pattern(keys, "/", max_splits=2)
     tables = pc.list_element(paths, 1) if len(keys) else keys
-    labels = pc.utf8_slice_codeunits(
-        pc.list_element(paths, 2) if len(keys) else keys, start=0, stop=-len(PARQUET_FILE_SUFFIX)
-    )
+    names = pc.list_element(paths, 2) if len(keys) else keys
+    labels = pc.utf8_slice_codeunits(names, start=0, stop=-len(naming.PARQUET_FILE_SUFFIX))
     depths = pc.count_substring(labels, "/")
     if len(depths.unique()) > 1:
         examples = labels.take(pc.index_in(depths.unique(), value_set=depths)).to_pylist()
-        raise RuntimeError(
-            f"Dataset {uuid!r}: files have different numbers of partition values in their path: "
-            f"{abbreviate(examples)}"
-        )
+        problem = f"Dataset {uuid!r}: files have different numbers of partition values in their path"
+        raise RuntimeError(f"{problem}: {arrow.abbreviate(examples)}")
     keys_of_labels = partition_keys_of(labels) if partition_keys is None else partition_keys
     return _table_of_files(keys, tables, labels), list(keys_of_labels)
 
@@ -121,7 +99,7 @@ def list_partitions(
 def partition_keys_of(labels: pa.StringArray) -> list[str]:
     """Partition keys by the first label, for headers without them (early version 4)."""
     first = labels[0].as_py().split("/")[:-1] if len(labels) else []
-    return [column for column, _ in unquote_indices(first)]
+    return [column for column, _ in naming.unquote_indices(first)]
 
 
 def _table_of_files(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArray) -> PartitionTable:
@@ -147,22 +125,21 @@ def read_schemas(
 ) -> TableSchema:
     """Table of a dataset and its schema, out of the schema file; if `exact`, a version without substitute."""
     # without a table name, several tables have no common schema
+    read = partial(read_schema_metadata, uuid, blobs, schema_version=schema_version)
     tables = sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
-        raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
+        raise ValueError(f"Dataset {uuid!r}: {errors.unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
-        return _find_table(uuid, blobs, schema_version, exact)
+        return _find_table(uuid, blobs, read, exact)
     if table_name is None and len(tables) > 1:
-        read = partial(read_schema_metadata, uuid, blobs, schema_version=schema_version)
         schemas = {tables[0]: read(tables[0])}
         for table in tables[1:]:
             # the first one is enough for the partition keys
             with suppress(KeyError):
                 schemas[table] = read(table)
-        return TableSchema(SINGLE_TABLE, table_schemas=schemas)
+        return TableSchema(naming.SINGLE_TABLE, table_schemas=schemas)
     name = table_name or tables[0]
-    schema = read_schema_metadata(uuid, blobs, name, schema_version=schema_version, exact=exact)
-    return TableSchema(name, schema)
+    return TableSchema(name, read(name, exact=exact))
 
 
 def embedded_schemas(
@@ -172,23 +149,22 @@ def embedded_schemas(
     tables, record = sorted(partitions.files), parse_record(header)
     if record is None or record.schema is None or len(tables) > 1:
         return None
-    name = table_name or (tables[0] if tables else SINGLE_TABLE)
-    return TableSchema(name, record.embedded_schema(schema_key(header["dataset_uuid"], name)))
+    name = table_name or (tables[0] if tables else naming.SINGLE_TABLE)
+    return TableSchema(name, record.embedded_schema(naming.schema_key(header["dataset_uuid"], name)))
 
 
-def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None, exact: bool) -> TableSchema:
+def _find_table(uuid: str, blobs: BlobStore, read: Callable[..., SchemaWrapper], exact: bool) -> TableSchema:
     """Table of a dataset without partitions, by its schema files."""
     try:
-        schema = read_schema_metadata(uuid, blobs, SINGLE_TABLE, schema_version=schema_version, exact=exact)
-        return TableSchema(SINGLE_TABLE, schema)
+        return TableSchema(naming.SINGLE_TABLE, read(naming.SINGLE_TABLE, exact=exact))
     except KeyError:
         tables = tables_with_schema(uuid, blobs)
         if not tables:
             raise
-    first = read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version)
+    first = read(tables[0])
     if len(tables) == 1:
         return TableSchema(tables[0], first)
-    return TableSchema(SINGLE_TABLE, table_schemas={tables[0]: first})
+    return TableSchema(naming.SINGLE_TABLE, table_schemas={tables[0]: first})
 
 
 @dataclass(eq=False)
@@ -198,7 +174,7 @@ class ParsedHeader:
     header: dict[str, Any]
     partitions: PartitionTable | None
     #: the dataset of this header, and the parsed schema file it was made with; lives as long as this entry
-    shared: tuple[object, Any] | None = None
+    shared: tuple[object, DatasetMetadata] | None = None
 
 
 #: rough size of a header without its partitions
@@ -207,12 +183,8 @@ _HEADER_BYTES = 1 << 12
 
 def parse_header_shared(stored: HeaderBlob, uuid: str) -> ParsedHeader:
     """The parsed header: the same object for all callers, which must not change it."""
-    return CACHE.parse(
-        ("header", stored.key, uuid),
-        stored.content,
-        lambda content: _parse_header(content, stored, uuid),
-        _parsed_size,
-    )
+    key = ("header", stored.key, uuid)
+    return caching.CACHE.parse(key, stored.content, lambda _: _parse_header(stored, uuid), _parsed_size)
 
 
 def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
@@ -227,9 +199,9 @@ def copy_json(value: dict[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def _parse_header(content: bytes, stored: HeaderBlob, uuid: str) -> ParsedHeader:
-    columns = split_header(content) if stored.format == "json" else None
-    header = parse_header(content, stored.format, stored.key) if columns is None else columns[0]
+def _parse_header(stored: HeaderBlob, uuid: str) -> ParsedHeader:
+    columns = split_header(stored.content) if stored.format == "json" else None
+    header = parse_header(stored.content, stored.format, stored.key) if columns is None else columns[0]
     check_header(header, stored.key, uuid)
     partitions = None
     if columns is not None:
@@ -250,7 +222,7 @@ def _parsed_size(parsed: ParsedHeader) -> int:
 def tables_with_schema(uuid: str, blobs: BlobStore) -> list[str]:
     """Names of the directories of a dataset that have a schema file."""
     names = [key.removeprefix(f"{uuid}/")[:-1] for key in blobs.list_dir(f"{uuid}/") if key.endswith("/")]
-    return [name for name in names if name != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, name))]
+    return [n for n in names if n != naming.INDICES_DIRECTORY and blobs.exists(naming.schema_key(uuid, n))]
 
 
 # -- keys of files -------------------------------------------------------------------------------------------
@@ -263,7 +235,7 @@ def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
 
 def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
     """Keys of the schema files of all tables."""
-    return [schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
+    return [naming.schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
 
 
 def index_keys(dataset: DatasetMetadataBase) -> list[str]:
@@ -273,7 +245,7 @@ def index_keys(dataset: DatasetMetadataBase) -> list[str]:
 
 def referenced_keys(dataset: DatasetMetadataBase) -> list[str]:
     """Keys of all files to which the header refers, with column statistics, which may be gone."""
-    key = statistics_file(dataset.uuid, dataset.extra)
+    key = pruning.statistics_file(dataset.uuid, dataset.extra)
     return [*file_keys(dataset), *([] if key is None else [key])]
 
 

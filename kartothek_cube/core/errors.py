@@ -118,9 +118,9 @@ class UnknownOutcomeError(KartothekCubeError, RuntimeError):
         self.dataset_uuid = dataset_uuid
         self.detail = detail
         reason = f" ({detail})" if detail else ""
+        message = f"Dataset {dataset_uuid!r}: it is unknown whether the commit was applied{reason}."
         super().__init__(
-            f"Dataset {dataset_uuid!r}: it is unknown whether the commit was applied{reason}. "
-            "No file was deleted. Look at the dataset before repeating the operation."
+            f"{message} No file was deleted. Look at the dataset before repeating the operation."
         )
 
 
@@ -393,10 +393,8 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         cell = ", ".join(f"{column}={example[column]!r}" for column in self.columns)
         message = f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}."
         if self.equal_payload or self.differing_payload or not detail:
-            message += (
-                f" Equal payload: {', '.join(self.equal_payload) or 'none'}; "
-                f"differing payload: {', '.join(self.differing_payload) or 'none'}"
-            )
+            equal, differing = ", ".join(self.equal_payload), ", ".join(self.differing_payload)
+            message += f" Equal payload: {equal or 'none'}; differing payload: {differing or 'none'}"
         super().__init__(message + (f"\n{detail}" if detail else ""))
 
 
@@ -508,12 +506,9 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
         super().__init__(message)
 
 
-#: characters of a value in a message or display: enough for some comparisons, and for the first of a list
-_MAX_TEXT = 200
-
-
-def abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
+def abbreviate_text(text: str, limit: int = 200) -> str:
     """The beginning of a long text, and how long it is."""
+    # by default enough for some comparisons, and for the first of a list
     return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 

@@ -98,10 +98,8 @@ class _Evolution:
         for name in sorted(names):
             if name in self.dropped or name in used:
                 fate = f"was renamed to {used[name]}" if name in used else "was dropped"
-                raise ValueError(
-                    f"Dataset {uuid!r}: column {name} {fate}, and older files still hold its values; "
-                    "choose another name"
-                )
+                problem = f"Dataset {uuid!r}: column {name} {fate}, and older files still hold its values"
+                raise ValueError(f"{problem}; choose another name")
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -153,15 +151,12 @@ class ColumnMapping:
         if not arrays:
             return arrow.zero_column_table(length)
         table = pa.Table.from_arrays(arrays, names=list(columns))
-        extensions = {
-            self._current_names.get(name, name): dtype
-            for name, dtype in pandas_conversion.extension_dtypes(stored.schema).items()
-        }
-        if not extensions:
-            return table
-        return table.replace_schema_metadata(
-            {"pandas": pandas_conversion.pandas_metadata(table.schema, extensions)}
-        )
+        dtypes = pandas_conversion.extension_dtypes(stored.schema)
+        extensions = {self._current_names.get(name, name): dtype for name, dtype in dtypes.items()}
+        if extensions:
+            metadata = pandas_conversion.pandas_metadata(table.schema, extensions)
+            table = table.replace_schema_metadata({"pandas": metadata})
+        return table
 
     def _widen(self, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
         if column in self.columns and self.columns[column].widened and pat.is_integer(values.type):
@@ -315,10 +310,8 @@ class SchemaUpdate:
         for name, dtype in self.widen.items():
             stored = schema.field(name).type
             if not (pat.is_integer(stored) and pat.is_floating(dtype)):
-                raise ValueError(
-                    f"{where}: column {name} is {stored} and cannot be widened to {dtype}; "
-                    "integers can be widened to float64"
-                )
+                problem = f"{where}: column {name} is {stored} and cannot be widened to {dtype}"
+                raise ValueError(f"{problem}; integers can be widened to float64")
 
 
 def _make_schema(
@@ -365,11 +358,9 @@ def _merge_schemas(
     united = validate_compatible([_select(stored, common), _select(given, common)])
     assert united is not None
     types = {field.name: field.type for schema in (stored, given, united) for field in schema}
-    extensions = {
-        **pandas_conversion.extension_dtypes(stored.internal()),
-        **pandas_conversion.extension_dtypes(given.internal()),
-        **pandas_conversion.extension_dtypes(united.internal()),
-    }
+    extensions: dict[str, str] = {}
+    for schema in (stored, given, united):
+        extensions |= pandas_conversion.extension_dtypes(schema.internal())
     return _make_schema(stored, types, extensions, partition_keys).with_origin(stored.origin | given.origin)
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, is_null, widen
-from kartothek_cube.core.errors import abbreviate_text, unknown_names
+from kartothek_cube.core.errors import abbreviate_text, check_names
 
 LiteralType: TypeAlias = tuple[str, str, Any]
 
@@ -95,10 +95,8 @@ def _hint(wide: pa.DataType, value: Any) -> str:
     """Hint how to write a value of another kind."""
     if pat.is_timestamp(wide) and wide.tz is None and getattr(value, "tzinfo", None):
         stamp = pd.Timestamp(value).tz_convert("UTC").tz_localize(None)
-        return (
-            " The column has no time zone; are its times those of UTC? "
-            f"Write pandas.Timestamp({str(stamp)!r})."
-        )
+        question = "The column has no time zone; are its times those of UTC?"
+        return f" {question} Write pandas.Timestamp({str(stamp)!r})."
     if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):
         if isinstance(value, str) and _parse_time(value) is None:
             return " Write the year first, as in pandas.Timestamp('2020-01-31')."
@@ -231,9 +229,8 @@ _VALID = BoundLiteral("valid")
 def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     """Bind a literal to the storage type of its column; raises for unknown operators and values."""
     if op not in OPERATORS:
-        raise NotImplementedError(
-            f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
-        )
+        problem = f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
+        raise NotImplementedError(problem)
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
     if op in ("in", "not in"):
         return _bind_list(dtype, op, value, column)
@@ -422,8 +419,8 @@ def _to_integer(dtype: pa.DataType, value: Any) -> Any:
     if number is None or isinstance(number, int):
         return value  # integers of any size are bound exactly
     if math.isinf(number):
-        limits = np.iinfo(dtype.to_pandas_dtype())
-        return _Between(int(limits.max), None) if number > 0 else _Between(None, int(limits.min))
+        least, greatest = _bounds(dtype)
+        return _Between(greatest, None) if number > 0 else _Between(None, least)
     low, high = math.floor(number), math.ceil(number)
     return low if low == high else _Between(low, high)
 
@@ -432,18 +429,13 @@ def _to_float(dtype: pa.DataType, value: Any) -> Any:
     number = _as_number(value)
     if number is None or isinstance(number, float):
         return value
-    if isinstance(number, decimal.Decimal) and number.is_infinite():
-        return float(number)
     try:
         nearest = float(number)
     except OverflowError:
         nearest = math.inf if number > 0 else -math.inf
-    if math.isinf(nearest):
-        largest = float(np.finfo(np.float64).max)
-        return _Between(largest, math.inf) if nearest > 0 else _Between(-math.inf, -largest)
-    if Fraction(nearest) == number:
+    if nearest == number:
         return nearest
-    if isinstance(number, decimal.Decimal):
+    if isinstance(number, decimal.Decimal) and math.isfinite(nearest):
         return value  # 0.1 as a float is another number: whether that is meant is not known
     if nearest > number:
         return _Between(math.nextafter(nearest, -math.inf), nearest)
@@ -671,10 +663,7 @@ def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:
 
 def check_columns(columns: Iterable[str], available: Collection[str], where: str = "") -> None:
     """Raise ValueError for columns that do not exist."""
-    unknown = set(columns) - set(available)
-    if unknown:
-        prefix = f"{where}: " if where else ""
-        raise ValueError(f"{prefix}{unknown_names('column', unknown, available)}.")
+    check_names(f"{where}: " if where else "", "column", columns, available, ".")
 
 
 # There is no "not": a negation is pushed down to the literals. A literal that compares a null is false, and
@@ -722,9 +711,7 @@ def literals_of(node: Node | None) -> list[LiteralType]:
 
 def columns_of(node: Node | None) -> set[str]:
     """Columns that occur in a tree."""
-    if node is None:
-        return set()
-    return {node[0]} if isinstance(node, tuple) else set().union(*map(columns_of, node.operands))
+    return {literal[0] for literal in literals_of(node)}
 
 
 def identify(node: Node | None) -> object:

@@ -161,9 +161,8 @@ class DatasetFactory(DatasetMetadataBase):
         """
         if column in self.dataset_metadata.partition_keys:
             return self.load_partition_indices()
-        self._cache_metadata = self.dataset_metadata.load_index(
-            column, self.store if store is None else store
-        )
+        used_store = self.store if store is None else store
+        self._cache_metadata = self.dataset_metadata.load_index(column, used_store)
         return self
 
     def load_all_indices(self, store: StoreInput | BlobStore | None = None) -> Self:

@@ -28,8 +28,6 @@ from kartothek_cube.core.schema import SchemaWrapper
 #: and other writers of the format (kartothek 5.3, plateau) drop it, so that a record always belongs to the
 #: header that holds it.
 COMMIT_RECORD = "kartothek_cube"
-#: bytes; guard against decompression bombs
-_MAX_SCHEMA_BYTES = 1 << 26
 
 
 @attrs.frozen
@@ -102,16 +100,15 @@ class CommitRecord:
             return None
         try:
             packed = base64.b64decode(self.schema, validate=True)
-            if not 0 <= zstandard.frame_content_size(packed) <= _MAX_SCHEMA_BYTES:
+            # guard against decompression bombs
+            if not 0 <= zstandard.frame_content_size(packed) <= 1 << 26:
                 raise ValueError("its size is unknown or too large")
             content = zstandard.ZstdDecompressor().decompress(packed)
             return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
         except (binascii.Error, zstandard.ZstdError, pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptDatasetError(
-                origin,
-                f"the copy of the schema in the header is damaged ({error}), and there is no schema file. "
-                "Roll back to an earlier state, restore the header from a backup, or write the dataset again",
-            ) from error
+            damage = f"the copy of the schema in the header is damaged ({error}), and there is no schema file"
+            remedy = "restore the header from a backup, or write the dataset again"
+            raise CorruptDatasetError(origin, f"{damage}. Roll back to an earlier state, {remedy}") from error
 
 
 def embed_schema(schema: SchemaWrapper | None) -> str | None:
@@ -129,9 +126,8 @@ def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
         return None
     own = {name: value for name, value in part.items() if name in _TYPES}
     if "participation" in own:
-        own["participation"] = Participation(
-            **{k: v for k, v in own["participation"].items() if k in _PARTICIPATION_TYPES}
-        )
+        fields = {k: v for k, v in own["participation"].items() if k in _PARTICIPATION_TYPES}
+        own["participation"] = Participation(**fields)
     return CommitRecord(**{**own, "aborted": tuple(own.get("aborted", ()))})
 
 
@@ -162,9 +158,8 @@ def _is_record(part: Any) -> bool:
         return False
     participation = part.get("participation")
     if participation is not None:
-        if not _has_types(participation, _PARTICIPATION_TYPES) or not participation.keys() >= _REQUIRED:
-            return False
-        if not validate_uuid(participation["coordinator"]):
+        is_complete = _has_types(participation, _PARTICIPATION_TYPES) and participation.keys() >= _REQUIRED
+        if not (is_complete and validate_uuid(participation["coordinator"])):
             return False
     texts = [*part.get("participants", {}).items(), *((text, text) for text in part.get("aborted", ()))]
     return all(type(text) is str for pair in texts for text in pair)
@@ -192,9 +187,8 @@ def parse_header(buf: bytes, format: str, key: str) -> dict[str, Any]:
     try:
         header = json.loads(buf) if format == "json" else unpackb(bytes(buf))
     except (ValueError, RecursionError) as error:
-        raise CorruptDatasetError(
-            key, f"it is no {'JSON' if format == 'json' else format} ({error})"
-        ) from error
+        problem = f"it is no {'JSON' if format == 'json' else format} ({error})"
+        raise CorruptDatasetError(key, problem) from error
     if type(header) is not dict:
         raise CorruptDatasetError(key, f"it holds {_type_name(header)}, not an object")
     return header
@@ -243,20 +237,20 @@ def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str
     return _array(list(partitions), key), {table: _array(texts, key) for table, texts in columns.items()}
 
 
-def render_header(header: Mapping[str, Any], partitions: str | None) -> str:
-    """JSON header as kartothek writes it: default separators, non-ASCII escaped."""
-    if partitions is None:
+def render_header(header: Mapping[str, Any]) -> str:
+    """JSON header as kartothek writes it: default separators, non-ASCII escaped; `partitions` are JSON."""
+    if "partitions" not in header:
         return json.dumps(header)
     # most of the text, rendered from columns, replaces a text that the header cannot contain elsewhere
     placeholder = secrets.token_hex(16)
-    return json.dumps({**header, "partitions": placeholder}).replace(f'"{placeholder}"', partitions, 1)
+    text = json.dumps({**header, "partitions": placeholder})
+    return text.replace(f'"{placeholder}"', header["partitions"], 1)
 
 
 def common_tables(files: Sequence[Mapping[Any, Any]]) -> tuple[Any, ...] | None:
     """Tables that all partitions have, in order of the first partition; None if partitions differ."""
     first = tuple(files[0]) if files else ()
-    distinct = set(map(tuple, files))
-    return first if all(set(tables) == set(first) for tables in distinct) else None
+    return first if all(set(tables) == set(first) for tables in set(map(tuple, files))) else None
 
 
 def table_sets(files: Iterable[Mapping[Any, Any]]) -> list[list[str]]:
@@ -268,9 +262,8 @@ def _get_typed(header: Mapping[str, Any], part: str, expected: type, key: str, d
     if part not in header and default is not None:
         return default
     if type(header.get(part)) is not expected:
-        raise CorruptDatasetError(
-            key, f"{part!r} is {_type_name(header.get(part))}, not {_TYPE_NAMES[expected]}"
-        )
+        problem = f"{part!r} is {_type_name(header.get(part))}, not {_TYPE_NAMES[expected]}"
+        raise CorruptDatasetError(key, problem)
     return header[part]
 
 
@@ -284,9 +277,8 @@ def _check_indices(indices: Mapping[Any, Any], key: str) -> None:
     _check_texts(indices, "indices", key)
     for column, index in indices.items():
         if type(index) not in (str, dict):
-            raise CorruptDatasetError(
-                key, f"the index of {column!r} is {_type_name(index)}, not a storage key or an object"
-            )
+            problem = f"the index of {column!r} is {_type_name(index)}, not a storage key or an object"
+            raise CorruptDatasetError(key, problem)
         if type(index) is dict:
             where = f"in the index of {column!r}, a"
             _check_types(key, f"{where} list of labels", index.values(), list)

@@ -102,10 +102,9 @@ def annotate_operations(
         details |= {key: value for key, value in given.items() if value is not None}
         content = json.loads(json.dumps(details, allow_nan=False)) or None
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"job is a dict that JSON can express, as run and revision are values, but they are {job!r}, "
-            f"{run!r} and {revision!r}: {error}"
-        ) from error
+        shown = f"{job!r}, {run!r} and {revision!r}: {error}"
+        problem = f"job is a dict that JSON can express, as run and revision are values, but they are {shown}"
+        raise TypeError(problem) from error
     token = _ANNOTATIONS.set(OperationInfo("", message, content))
     try:
         yield
@@ -126,23 +125,16 @@ def operation_info(state: DatasetMetadata) -> OperationInfo:
     field = (record.version or {}).get("operation") if record is not None else None
     if not isinstance(field, dict):
         return OperationInfo()
-    name, message, job, library = (field.get(key) for key in ("name", "message", "job", "library"))
-    return OperationInfo(
-        name if isinstance(name, str) else "",
-        message if isinstance(message, str) else None,
-        job if isinstance(job, dict) else None,
-        library if isinstance(library, str) else "",
-    )
+    types = {"name": str, "message": str, "job": dict, "library": str}
+    return OperationInfo(**{n: field[n] for n, kind in types.items() if isinstance(field.get(n), kind)})
 
 
 def snapshot_retention(metadata: Mapping[str, Any]) -> int | None:
     """Number of snapshots to keep; None: all until a cleanup. Raises ValueError for malformed metadata."""
     retention = metadata.get(KEEP_HISTORY)
     if retention is not None and (type(retention) is not int or retention < 0):
-        raise ValueError(
-            f"{KEEP_HISTORY!r} in the metadata is the number of states to keep, 0 or more, or None to keep "
-            f"all of them until a cleanup; it is {retention!r}"
-        )
+        meaning = "the number of states to keep, 0 or more, or None to keep all of them until a cleanup"
+        raise ValueError(f"{KEEP_HISTORY!r} in the metadata is {meaning}; it is {retention!r}")
     return retention
 
 
@@ -163,11 +155,7 @@ class Version:
 
 
 def make_version(
-    old: DatasetMetadata | None,
-    blobs: BlobStore,
-    header_key: str,
-    commit_id: str,
-    info: OperationInfo | None = None,
+    old: DatasetMetadata | None, blobs: BlobStore, header_key: str, commit_id: str, info: OperationInfo | None
 ) -> dict[str, Any]:
     """The field of the version in the record of a commit that replaces a state; None for the first one."""
     number, time = 1, _now()
@@ -238,7 +226,7 @@ def recorded_version(state: DatasetMetadata) -> Version | None:
     number, state_id, time = field.get("number"), field.get("state"), _parse_time(field.get("time"))
     if time is None or type(number) is not int or not 0 <= number < 10**9:
         return None
-    if not isinstance(state_id, str) or not _STATE_ID.fullmatch(state_id):
+    if not isinstance(state_id, str) or not re.fullmatch("[0-9a-f]{16}", state_id):
         return None
     deleted = field.get("deleted")
     since = _parse_time(field.get("since"))
@@ -269,7 +257,6 @@ def _header_time(blobs: BlobStore, key: str) -> datetime:
 _BEFORE = ".before"
 _TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<state>[0-9a-f]{16})\.state")
-_STATE_ID = re.compile("[0-9a-f]{16}")
 
 
 class DatasetState(NamedTuple):
@@ -415,14 +402,12 @@ def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
 
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
     """Delete the snapshots beyond the number that a dataset keeps; their files become garbage."""
-    try:
+    # The commit is done already, and after a failure the next commit or garbage collection expires them.
+    with suppress(Exception):
         expired = list_expired_snapshots(uuid, blobs)
         blobs.delete(expired)
         # a power failure after the next cleanup must not leave a state without its files
         blobs.flush(expired)
-    except Exception:
-        # The commit is done already, and the next commit or garbage collection expires them.
-        return
 
 
 def load_snapshot(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:

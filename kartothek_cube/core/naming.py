@@ -93,18 +93,16 @@ def check_column_names(names: Iterable[str]) -> None:
 
 def name_too_long(name: str) -> ValueError:
     """Error about a component of a key that is too long for a file or directory."""
-    return ValueError(
-        f"{name[:60]}… has {len(name)} bytes, too many for the name of a file or directory "
-        f"({MAX_FILE_NAME}): shorten the name of the column or dataset, or the value of the partition"
-    )
+    size = f"{len(name)} bytes, too many for the name of a file or directory ({MAX_FILE_NAME})"
+    remedy = "shorten the name of the column or dataset, or the value of the partition"
+    return ValueError(f"{name[:60]}… has {size}: {remedy}")
 
 
 def check_metadata_version(metadata_version: int) -> None:
     """Raise NotImplementedError for versions of the dataset format other than 4."""
     if isinstance(metadata_version, bool) or metadata_version != DEFAULT_METADATA_VERSION:
-        raise NotImplementedError(
-            f"Dataset metadata version {metadata_version!r} is not supported, only version 4 is"
-        )
+        problem = f"Dataset metadata version {metadata_version!r} is not supported, only version 4 is"
+        raise NotImplementedError(problem)
 
 
 def verify_metadata_version(*args: Any, **kwargs: Any) -> None:

@@ -57,15 +57,6 @@ def _arrow_dtype(dtype: pa.DataType) -> pd.ArrowDtype | None:
     return None if pat.is_dictionary(dtype) else pd.ArrowDtype(dtype)
 
 
-def _exact_dtypes(table: pa.Table) -> dict[str, str]:
-    """Nullable pandas type of each column of integers next to nulls that would lose digits as float64."""
-    return {
-        field.name: str(_NULLABLE[field.type])
-        for field, column in zip(table.schema, table.columns, strict=True)
-        if not _is_exact(column)
-    }
-
-
 def _inexact_objects(table: pa.Table) -> list[str]:
     """Nested columns that pandas would change: it makes floats of lists with nulls, numbers of times."""
     return [
@@ -271,17 +262,15 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     """Convert a frame without its index to a table of storage types, the same for every pandas version."""
     # `types` are those of stored columns, which the result gets where a read has changed them.
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
-        raise NotImplementedError(
-            "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
-        )
+        problem = "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
+        raise NotImplementedError(problem)
     names = _column_names(df.columns)
     for name, dtype in zip(names, df.dtypes, strict=True):
         if isinstance(dtype, pd.SparseDtype):
             raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
         if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
-            raise TypeError(
-                f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers."
-            )
+            problem = f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers."
+            raise TypeError(problem)
     renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
     converted = convert_objects(renamed, types or {})
     try:
@@ -289,8 +278,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as exc:
         raise _explain_failure(renamed, exc) from exc
     if converted:
-        columns = [converted[name] if name in converted else table.column(name) for name in names]
-        table = pa.Table.from_arrays(columns, names=names)
+        table = pa.table({n: converted[n] if n in converted else table.column(n) for n in names})
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
         is_category = isinstance(dtype, pd.CategoricalDtype)
         if pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
@@ -338,19 +326,14 @@ def _explain_failure(df: pd.DataFrame, error: Exception) -> Exception:
         try:
             pa.array(df[name], from_pandas=True)
         except OverflowError:
-            return ValueError(
-                f"Column {name!r} has integers that no type of 64 bits holds together; "
-                "make them text, or decimal.Decimal"
-            )
+            problem = f"Column {name!r} has integers that no type of 64 bits holds together"
+            return ValueError(f"{problem}; make them text, or decimal.Decimal")
         except pa.ArrowNotImplementedError:
-            return TypeError(
-                f"Column {name!r} of type {dtype} cannot be stored; convert it to numbers or text."
-            )
+            problem = f"Column {name!r} of type {dtype} cannot be stored; convert it to numbers or text."
+            return TypeError(problem)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
-            return ValueError(
-                f"Column {name!r} holds values of several types, or of one that cannot be stored; "
-                f"convert them: {exc}"
-            )
+            problem = f"Column {name!r} holds values of several types, or of one that cannot be stored"
+            return ValueError(f"{problem}; convert them: {exc}")
     return error
 
 
@@ -373,18 +356,14 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
         stamps = (value for value in values if hasattr(value, "tzinfo") and value is not pd.NaT)
         # Arrow takes timestamps without a zone for UTC
         if len({stamp.tzinfo is None for stamp in stamps}) > 1:
-            raise ValueError(
-                f"Column {name!r} mixes timestamps with and without time zone; give all of them a zone "
-                "(tz_localize), or none"
-            )
+            problem = f"Column {name!r} mixes timestamps with and without time zone"
+            raise ValueError(f"{problem}; give all of them a zone (tz_localize), or none")
     # Arrow drops the time of day and the zone of what follows a date
     elif pat.is_date(dtype) and any(issubclass(kind, datetime.datetime) for kind in set(map(type, values))):
         moments = [pd.Timestamp(v) for v in values if isinstance(v, datetime.datetime) and not pd.isna(v)]
         if any(moment.tzinfo is not None or moment != moment.normalize() for moment in moments):
-            raise ValueError(
-                f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
-                "them dates, or timestamps"
-            )
+            problem = f"Column {name!r} mixes dates with timestamps that have a time of day or a zone"
+            raise ValueError(f"{problem}; make all of them dates, or timestamps")
 
 
 def _collections(values: Iterable[Any]) -> Iterator[Any]:
@@ -417,10 +396,8 @@ def _arrow_table(obj: Any) -> pa.Table:
         return obj.read_all()
     if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
         return pa.table(obj)
-    raise TypeError(
-        "Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), "
-        f"got {type(obj).__name__}."
-    )
+    expected = "a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__)"
+    raise TypeError(f"Expected {expected}, got {type(obj).__name__}.")
 
 
 def to_storage(table: pa.Table) -> pa.Table:
@@ -449,7 +426,7 @@ def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str]
 def _fit_times(column: pa.ChunkedArray, name: str, *, is_far: bool) -> pa.ChunkedArray:
     """Cast a column to its storage type, with times in microseconds if they are far."""
     target, far = arrow.storage_type(column.type), arrow.with_far_times(column.type)
-    return _convert_first(partial(_convert, column, name=name), far if is_far else target, far)
+    return arrow.convert_first(partial(_convert, column, name=name), far if is_far else target, far)
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -522,22 +499,8 @@ def _with_date_unit(
 ) -> pa.ChunkedArray:
     """Convert to the type in memory."""
     # Seconds hold dates outside the range of nanoseconds, such as 9999-12-31.
-    targets = [
-        arrow.memory_type(dtype, dates_as_object=dates_as_object, date_unit=unit) for unit in ("ns", "s")
-    ]
-    return _convert_first(convert, *targets)
-
-
-def _convert_first(
-    convert: Callable[[pa.DataType], pa.ChunkedArray], target: pa.DataType, coarse: pa.DataType
-) -> pa.ChunkedArray:
-    """Convert to a type, or to one with another range."""
-    try:
-        return convert(target)
-    except ValueError:
-        if coarse.equals(target):
-            raise
-        return convert(coarse)
+    find_type = partial(arrow.memory_type, dtype, dates_as_object=dates_as_object)
+    return arrow.convert_first(convert, find_type(date_unit="ns"), find_type(date_unit="s"))
 
 
 def to_pandas(
@@ -575,12 +538,13 @@ def to_pandas(
         table = arrow.replace_columns(table, dates)
         frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
     else:
-        extensions |= _exact_dtypes(table)
+        fields = zip(table.schema, table.columns, strict=True)
+        # integers next to nulls that would lose digits as float64
+        extensions |= {f.name: str(_NULLABLE[f.type]) for f, column in fields if not _is_exact(column)}
         # We own the list of columns but not their buffers: self_destruct frees each column once it is
         # converted. One thread: two take as long for up to 1 M values.
-        frame = table.to_pandas(
-            date_as_object=dates_as_object, use_threads=False, self_destruct=not (extensions or inexact)
-        )
+        is_all = not (extensions or inexact)
+        frame = table.to_pandas(date_as_object=dates_as_object, use_threads=False, self_destruct=is_all)
         for name, dtype in extensions.items():
             extension: Any = pd.api.types.pandas_dtype(dtype)
             frame[name] = extension.__from_arrow__(table.column(name))

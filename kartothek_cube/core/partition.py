@@ -11,22 +11,17 @@ from operator import itemgetter
 from typing import Any, NoReturn, Self
 from urllib.parse import unquote_to_bytes
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arrow, header
-from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
+from kartothek_cube.core import arrow, errors, header
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid, quote, unquote
 from kartothek_cube.core.store import check_owned_keys
 
-__all__ = (
-    "Partition",
-    "PartitionDictType",
-    "PartitionTable",
-    "partition_folders",
-)
+__all__ = ("Partition", "PartitionDictType", "PartitionTable", "partition_folders")
 
 _PLAIN_IN_JSON = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 
@@ -59,11 +54,10 @@ def decode_labels(
     """Typed values of the partition keys by column; raises CorruptDatasetError."""
     column_types = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
-        return {
-            column: arrow.parse_texts(pa.array([], pa.string()), dtype)
-            for column, dtype in column_types.items()
-        }
-    components = _split_labels(labels, partition_keys)
+        return {column: arrow.parse_texts(labels, dtype) for column, dtype in column_types.items()}
+    # into one component per partition key and the file name
+    components = pc.split_pattern(_quote_slashes(labels, partition_keys), "/")
+    _check_all(pc.equal(pc.list_value_length(components), len(types) + 1), labels, partition_keys)
     values: dict[str, pa.Array] = {}
     for position in range(len(column_types)):
         encoded = pc.list_element(components, position).dictionary_encode()
@@ -72,17 +66,6 @@ def decode_labels(
             _raise_for(labels[0].as_py(), partition_keys)
         values[column] = _parse_values(texts, encoded.indices, column_types[column], column, labels)
     return {column: values[column] for column in column_types}
-
-
-def _split_labels(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
-    """Split labels at slashes into one component per partition key and the file name."""
-    components = pc.split_pattern(labels, "/")
-    is_valid = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
-    if not pc.all(is_valid).as_py():
-        components = pc.split_pattern(_quote_slashes(labels, partition_keys), "/")
-        is_valid = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
-        _check_all(is_valid, labels, partition_keys)
-    return components
 
 
 def _quote_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.StringArray:
@@ -138,9 +121,8 @@ def _quote_values(values: pa.Array) -> pa.StringArray:
         try:
             objects = list(values.to_pandas())
         except OverflowError as error:
-            raise ValueError(
-                f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
-            ) from error
+            problem = f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
+            raise ValueError(problem) from error
     else:
         objects = values.to_pylist()
     return pa.array([quote(item) for item in objects], pa.string())
@@ -188,11 +170,9 @@ def _parse_values(
         return _parse_quoted(texts, dtype).take(codes)
     except ValueError as error:
         code = arrow.first_failure(texts, lambda part: _parse_quoted(part, dtype))
-        row = pc.index(codes, pa.scalar(code, codes.type)).as_py()
-        label = labels[row].as_py()
-        raise CorruptDatasetError(
-            label, f"the partition label has no value of type {dtype} for column {column!r}"
-        ) from error
+        label = labels[pc.index(codes, pa.scalar(code, codes.type)).as_py()].as_py()
+        problem = f"the partition label has no value of type {dtype} for column {column!r}"
+        raise errors.CorruptDatasetError(label, problem) from error
 
 
 def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -210,12 +190,13 @@ def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys
 
 def _raise_for(label: str, partition_keys: Sequence[str]) -> NoReturn:
     form = "/".join([f"{column}=…" for column in partition_keys] + ["…"])
-    raise CorruptDatasetError(label, f"a partition label of this dataset has the form {form}")
+    raise errors.CorruptDatasetError(label, f"a partition label of this dataset has the form {form}")
 
 
 PartitionDictType = dict[str, dict[str, str]]
 
 
+@attrs.define(weakref_slot=False)
 class Partition:
     """One partition of a dataset: its files, one per table.
 
@@ -234,23 +215,14 @@ class Partition:
     {'files': {'table': 'sales/table/COUNTRY_CODE=DE/a1.parquet'}}
     """
 
-    __slots__ = ("files", "label")
+    label: str
+    files: dict[str, str]
 
     def __init__(
         self, label: str, files: Mapping[str, str] | None = None, metadata: Mapping[str, Any] | None = None
     ) -> None:
         self.label = label
-        self.files: dict[str, str] = dict(files or {})
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Partition):
-            return NotImplemented
-        return self.label == other.label and self.files == other.files
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Partition(label={self.label!r}, files={self.files!r})"
+        self.files = dict(files or {})
 
     @staticmethod
     def from_dict(label: str, dct: Mapping[str, Any]) -> Partition:
@@ -300,10 +272,7 @@ class PartitionTable:
         *,
         cache: dict[Any, Any] | None = None,
     ) -> None:
-        names, *keys = [
-            texts if isinstance(texts, pa.StringArray) and not texts.null_count else arrow.label_array(texts)
-            for texts in (labels, *(files or {}).values())
-        ]
+        names, *keys = map(arrow.label_array, (labels, *(files or {}).values()))
         columns = dict(zip(files or (), keys, strict=True))
         if {*map(len, keys)} - {len(names)}:
             raise ValueError("Every table needs exactly one file per partition label")
@@ -316,7 +285,7 @@ class PartitionTable:
 
     def __reduce__(self) -> tuple[Callable[..., PartitionTable], tuple[Any, ...]]:
         labels = arrow.compact_buffers(self.labels)
-        return _restore, (labels, [_pack_files(table, labels, keys) for table, keys in self.files.items()])
+        return _restore, (labels, {table: _pack_files(labels, keys) for table, keys in self.files.items()})
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -324,16 +293,12 @@ class PartitionTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionTable):
             return NotImplemented
-        if self is other:
-            return True
         same_tables = self.files.keys() == other.files.keys() or not (len(self) or len(other))
         pairs = [(keys, other.files[name]) for name, keys in self.files.items() if name in other.files]
         return same_tables and all(a.equals(b) for a, b in [(self.labels, other.labels), *pairs])
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
-        return f"PartitionTable({format_count(len(self), 'partition')}, tables={sorted(self.files)})"
+        return f"PartitionTable({errors.format_count(len(self), 'partition')}, tables={sorted(self.files)})"
 
     @classmethod
     def empty(cls, tables: Iterable[str] = ()) -> Self:
@@ -365,21 +330,13 @@ class PartitionTable:
 
     def to_header(self) -> dict[str, PartitionDictType]:
         """The ``partitions`` of a header: ``{<label>: {"files": {<table>: <storage key>}}}``."""
-        tables = tuple(self.files)
-        columns = [keys.to_pylist() for keys in self.files.values()]
-        rows = zip(*columns, strict=True) if tables else ((),) * len(self)
-        return {
-            label: {"files": dict(zip(tables, row, strict=True))}
-            for label, row in zip(self.labels.to_pylist(), rows, strict=True)
-        }
+        files = {table: keys.to_pylist() for table, keys in self.files.items()}
+        labels = enumerate(self.labels.to_pylist())
+        return {label: {"files": {t: keys[i] for t, keys in files.items()}} for i, label in labels}
 
     def to_json(self) -> str:
         """JSON of `to_header`; ten times as fast as :func:`json.dumps` for ordinary labels."""
-        if (
-            not len(self)
-            or not self.files
-            or any(needs_escapes(c) for c in (self.labels, *self.files.values()))
-        ):
+        if any(map(needs_escapes, (self.labels, *self.files.values()))):
             return json.dumps(self.to_header())
         fragments: list[Any] = ['"', self.labels, '": {"files": {']
         for number, (table, keys) in enumerate(self.files.items()):
@@ -418,7 +375,7 @@ class PartitionTable:
     def _decode(self, partition_keys: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, pa.Array]:
         try:
             return decode_labels(self.labels, partition_keys, types)
-        except CorruptDatasetError:
+        except errors.CorruptDatasetError:
             paths = next(iter(self.files.values()), self.labels)
             if common_prefix(self.labels, paths) is not None:
                 raise
@@ -438,16 +395,14 @@ class PartitionTable:
     def take(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]] | pa.Array) -> PartitionTable:
         """Partitions at some positions, in that order."""
         indices = positions if isinstance(positions, pa.Array) else pa.array(positions, pa.int64())
-        return PartitionTable(
-            self.labels.take(indices), {t: keys.take(indices) for t, keys in self.files.items()}
-        )
+        files = {table: keys.take(indices) for table, keys in self.files.items()}
+        return PartitionTable(self.labels.take(indices), files)
 
     def filter(self, mask: arrow.Mask | pa.BooleanArray) -> PartitionTable:
         """Partitions where the mask is true."""
         selected = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
-        return PartitionTable(
-            self.labels.filter(selected), {t: keys.filter(selected) for t, keys in self.files.items()}
-        )
+        files = {table: keys.filter(selected) for table, keys in self.files.items()}
+        return PartitionTable(self.labels.filter(selected), files)
 
     def concat(self, other: PartitionTable) -> PartitionTable:
         """Append the partitions of a table; raises ValueError for duplicates or different tables."""
@@ -457,9 +412,8 @@ class PartitionTable:
         duplicates = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
         duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
         if duplicates:
-            raise ValueError(
-                f"Partition labels have to be unique, these occur twice: {arrow.abbreviate(duplicates)}"
-            )
+            problem = f"Partition labels have to be unique, these occur twice: {arrow.abbreviate(duplicates)}"
+            raise ValueError(problem)
         if not len(self):
             return other
         if self.files.keys() != other.files.keys():
@@ -469,24 +423,20 @@ class PartitionTable:
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
 
 
-def _restore(
-    labels: pa.StringArray, packed: Sequence[tuple[str, str | None, pa.Array | None]]
-) -> PartitionTable:
-    files = {t: derived_keys(prefix, labels) if prefix is not None else keys for t, prefix, keys in packed}
+def _restore(labels: pa.StringArray, packed: Mapping[str, str | pa.StringArray]) -> PartitionTable:
+    files = {t: derived_keys(keys, labels) if isinstance(keys, str) else keys for t, keys in packed.items()}
     return PartitionTable(labels, files)
 
 
-def _pack_files(
-    table: str, labels: pa.StringArray, keys: pa.StringArray
-) -> tuple[str, str | None, pa.StringArray | None]:
+def _pack_files(labels: pa.StringArray, keys: pa.StringArray) -> str | pa.StringArray:
     """Files for a pickle: only their common prefix if the labels tell the keys."""
     prefix = common_prefix(labels, keys)
-    return (table, None, arrow.compact_buffers(keys)) if prefix is None else (table, prefix, None)
+    return arrow.compact_buffers(keys) if prefix is None else prefix
 
 
 def _type_of(schema: Any, column: str) -> pa.DataType:
     names = [] if schema is None else list(schema.names)
-    check_names("Cannot find type information for a partition key: ", "column", [column], names)
+    errors.check_names("Cannot find type information for a partition key: ", "column", [column], names)
     return schema.field(column).type
 
 

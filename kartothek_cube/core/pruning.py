@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import expressions
+from kartothek_cube.core import caching, expressions, naming
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
-from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import PARTITION, ExplicitSecondaryIndex, IndexColumns, PartitionIndex, rank
-from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.transforms import read_transforms, refine
 from kartothek_cube.core.uuid import gen_uuid
@@ -63,8 +62,7 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
         if isinstance(index, PartitionIndex) or not (bound.kind == "null" or bound.or_null):
             return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
     if index is None and dataset.statistics is not None and column in dataset.statistics.column_names:
-        entries = dataset.statistics.column(column).combine_chunks()
-        return statistics_mask(entries, op, value, column)
+        return statistics_mask(dataset.statistics.column(column).combine_chunks(), op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
 
 
@@ -109,21 +107,16 @@ def index_rows(
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
-def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
-    names = sorted(dataset.indices) if columns is None else columns
-    unknown = set(names) - set(dataset.indices)
+def _index_data(dataset: DatasetMetadataBase, selected: Sequence[str] | None) -> dict[str, IndexColumns]:
+    names = sorted(dataset.indices) if selected is None else selected
+    unknown, where = set(names) - set(dataset.indices), f"Dataset {dataset.uuid!r}"
     if unknown:
-        raise ValueError(
-            f"Dataset {dataset.uuid!r}: {unknown_names('index column', unknown, dataset.index_columns)}"
-        )
-    data = {column: dataset.indices[column].columns_data for column in names}
-    missing = sorted(column for column, columns_data in data.items() if columns_data is None)
+        raise ValueError(f"{where}: {unknown_names('index column', unknown, dataset.index_columns)}")
+    data = {name: columns for name in names if (columns := dataset.indices[name].columns_data) is not None}
+    missing = ", ".join(sorted({*names}.difference(data)))
     if missing:
-        raise RuntimeError(
-            f"Dataset {dataset.uuid!r}: indices are not loaded: {', '.join(missing)}; "
-            "call load_all_indices() first"
-        )
-    return {column: columns_data for column, columns_data in data.items() if columns_data is not None}
+        raise RuntimeError(f"{where}: indices are not loaded: {missing}; call load_all_indices() first")
+    return data
 
 
 def _join(
@@ -136,9 +129,8 @@ def _join(
     for column, data in indices.items():
         ids, positions = data.value_ids(), data.positions(table)
         implied = None if node is None else expressions.imply(node, {column})
-        is_match = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))[ids] & (
-            positions >= 0
-        )
+        value_mask = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))
+        is_match = value_mask[ids] & (positions >= 0)
         if len(table):
             is_match &= possible[positions]
         entries.append((positions[is_match], ids[is_match]))
@@ -211,9 +203,8 @@ def collect_statistics(
     for column, values in columns.items():
         if expressions.is_comparable(values.type):
             numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-            result[column] = _bounds_of(values, numbers).take(
-                pc.index_in(pa.array(np.arange(len(starts))), value_set=pa.array(np.unique(numbers)))
-            )
+            rows = pc.index_in(pa.array(np.arange(len(starts))), value_set=pa.array(np.unique(numbers)))
+            result[column] = _bounds_of(values, numbers).take(rows)
     return pa.table(result)
 
 
@@ -243,21 +234,16 @@ def merge_statistics(tables: Iterable[pa.Table], labels: pa.StringArray) -> pa.T
     merged = {PARTITION: labels}
     for table in tables:
         is_covered = pc.is_in(labels, value_set=table.column(PARTITION).combine_chunks())
-        for name, entries in zip(
-            table.column_names[1:], align_statistics(table, labels).columns[1:], strict=True
-        ):
+        aligned = align_statistics(table, labels).columns
+        for name, entries in zip(table.column_names[1:], aligned[1:], strict=True):
             merged[name] = pc.if_else(is_covered, entries, merged[name]) if name in merged else entries
     return pa.table(merged)
 
 
 def select_statistics(table: pa.Table, columns: Collection[str], schema: pa.Schema) -> pa.Table:
     """The statistics of some columns that have the types of a schema."""
-    known = {*schema.names}.intersection(columns)
-    kept = [
-        field.name
-        for field in table.schema
-        if field.name in known and field.type.equals(_entry_type(schema.field(field.name).type))
-    ]
+    known = {name: _entry_type(schema.field(name).type) for name in {*schema.names}.intersection(columns)}
+    kept = [field.name for field in table.schema if known.get(field.name) == field.type]
     return table.select([PARTITION, *kept])
 
 
@@ -266,8 +252,7 @@ def align_statistics(table: pa.Table, labels: pa.StringArray) -> pa.Table:
     own = table.column(PARTITION).combine_chunks()
     if own.equals(labels):
         return table
-    rows = pc.index_in(labels, value_set=own)
-    return table.take(rows).set_column(0, PARTITION, labels)
+    return table.take(pc.index_in(labels, value_set=own)).set_column(0, PARTITION, labels)
 
 
 # -- file ----------------------------------------------------------------------------------------------------
@@ -276,7 +261,7 @@ def align_statistics(table: pa.Table, labels: pa.StringArray) -> pa.Table:
 def statistics_file(uuid: str, extra: Mapping[str, Any]) -> str | None:
     """Key of the file of a dataset with these fields in its header; None if it has none."""
     name = extra.get(STATISTICS)
-    return statistics_key(uuid, name) if isinstance(name, str) and _NAME.fullmatch(name) else None
+    return naming.statistics_key(uuid, name) if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def load_statistics(blobs: BlobStore, key: str) -> pa.Table | None:
@@ -287,7 +272,7 @@ def load_statistics(blobs: BlobStore, key: str) -> pa.Table | None:
         # other software does not know it, and its garbage collection deletes it
         return None
     try:
-        return CACHE.parse(("statistics", key), content, parse_statistics, lambda table: table.nbytes)
+        return caching.CACHE.parse(("statistics", key), content, parse_statistics, lambda table: table.nbytes)
     except (pa.ArrowException, OSError, ValueError) as error:
         _LOGGER.warning("The column statistics %s cannot be read, and nothing is pruned: %s", key, error)
         return None
@@ -308,12 +293,12 @@ def parse_statistics(content: bytes) -> pa.Table:
 def store_statistics(blobs: BlobStore, uuid: str, table: pa.Table) -> str:
     """Write a table to a new file, which a commit makes durable; return its name."""
     name = gen_uuid()
-    key, sink = statistics_key(uuid, name), pa.BufferOutputStream()
+    key, sink = naming.statistics_key(uuid, name), pa.BufferOutputStream()
     pq.write_table(table, sink, version="2.6", compression="zstd")
     content = bytes(sink.getvalue())
     blobs.put(key, content)
     # a process that appends often need not parse it
-    CACHE.put(("statistics", key), content, table.combine_chunks(), table.nbytes)
+    caching.CACHE.put(("statistics", key), content, table.combine_chunks(), table.nbytes)
     return name
 
 
@@ -338,15 +323,11 @@ def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: expressions.BoundLiter
         return low.is_valid()
     if bound.kind == "in":
         return _mask_of_values(low, high, bound.operand)
-    if bound.kind == "compare" and bound.op == "==":
-        reaches = (
-            expressions.BoundLiteral("compare", "<=", bound.operand),
-            expressions.BoundLiteral("compare", ">=", bound.operand),
-        )
-        return pc.and_(expressions.mask_of(low, reaches[0]), expressions.mask_of(high, reaches[1]))
-    if bound.kind == "compare" and bound.op in ("<", "<="):
+    if bound.op == "==":
+        return pc.and_(*(_mask_of_bounds(low, high, replace(bound, op=op)) for op in ("<=", ">=")))
+    if bound.op in ("<", "<="):
         return expressions.mask_of(low, bound)
-    if bound.kind == "compare" and bound.op in (">", ">="):
+    if bound.op in (">", ">="):
         return expressions.mask_of(high, bound)
     # `!=` and `not in`: only a partition with one value can have no match
     return pc.or_(expressions.mask_of(low, bound), pc.fill_null(pc.not_equal(low, high), False))
@@ -373,11 +354,5 @@ def differing_columns(stored: pa.Table, actual: pa.Table) -> Sequence[str]:
 
 
 def _differ(stored: pa.ChunkedArray, actual: pa.ChunkedArray) -> bool:
-    pairs = zip(stored.combine_chunks().flatten(), actual.combine_chunks().flatten(), strict=True)
-    known = pc.and_(stored.is_valid(), actual.is_valid()).combine_chunks()
-    for left, right in pairs:
-        same = pc.fill_null(pc.equal(left, right), False)
-        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-        if pc.any(pc.and_not(known, same)).as_py():
-            return True
-    return False
+    known = pc.and_(stored.is_valid(), actual.is_valid())
+    return not stored.filter(known).equals(actual.filter(known).cast(stored.type))

@@ -7,6 +7,7 @@ import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -14,10 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, pandas_conversion
-from kartothek_cube.core.caching import CACHE
+from kartothek_cube.core import arrow, caching, naming, pandas_conversion
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names, nearest_names
-from kartothek_cube.core.naming import EVOLUTION, SINGLE_TABLE, TABLE_METADATA_FILE, schema_key
 from kartothek_cube.core.store import BlobStore, StoreInput, get_required, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.display import plain_text_table
@@ -152,11 +151,10 @@ def _normalise(schema: pa.Schema) -> pa.Schema:
         for field in schema
         if field.name not in index
     ]
+    stored = pa.schema(fields)
     if schema.metadata is None or b"pandas" not in schema.metadata:
-        return pa.schema(fields)
-    return pandas_conversion.with_pandas_metadata(
-        pa.schema(fields), pandas_conversion.extension_dtypes(schema)
-    )
+        return stored
+    return pandas_conversion.with_pandas_metadata(stored, pandas_conversion.extension_dtypes(schema))
 
 
 _MAX_ORIGIN = 200
@@ -195,13 +193,8 @@ def validate_compatible(
     [DataType(string)]
     """
     distinct = _distinct(schemas)
-    if not distinct:
-        return None
     _check_pandas(distinct, ignore_pandas)
-    reference, *others = distinct
-    for schema in others:
-        reference = _unite(reference, schema)
-    return reference
+    return reduce(_unite, distinct) if distinct else None
 
 
 def validate_shared_columns(
@@ -240,10 +233,9 @@ def validate_shared_columns(
             if pat.is_null(seen_type):
                 seen[field.name] = (field.type, schema)
             elif not pat.is_null(field.type) and not arrow.same_type(seen_type, field.type):
-                raise SchemaConflictError(
-                    f"Column {field.name!r} is {seen_type} in {_format_origin(seen_schema)} "
-                    f"but {field.type} in {_format_origin(schema)}."
-                )
+                seen_at, at = map(_format_origin, (seen_schema, schema))
+                problem = f"Column {field.name!r} is {seen_type} in {seen_at} but {field.type} in {at}."
+                raise SchemaConflictError(problem)
 
 
 def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrapper]:
@@ -263,10 +255,8 @@ def _has_pandas(schema: SchemaWrapper) -> bool:
 
 def _check_pandas(schemas: list[SchemaWrapper], ignore_pandas: bool) -> None:
     if not ignore_pandas and len({_has_pandas(schema) for schema in schemas}) > 1:
-        raise SchemaConflictError(
-            "Schemas with and without pandas metadata cannot be compared; "
-            "use ignore_pandas=True to compare Arrow types."
-        )
+        problem = "Schemas with and without pandas metadata cannot be compared"
+        raise SchemaConflictError(f"{problem}; use ignore_pandas=True to compare Arrow types.")
 
 
 def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
@@ -297,10 +287,8 @@ def _fits(a: pa.DataType, b: pa.DataType) -> bool:
 def _extensions(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
     """Pandas extension types of the schema that knows the Arrow type."""
     unknown = {field.name for field in left if pat.is_null(field.type)}
-    added = {
-        name: dtype for name, dtype in pandas_conversion.extension_dtypes(right).items() if name in unknown
-    }
-    return pandas_conversion.extension_dtypes(left) | added
+    known, added = map(pandas_conversion.extension_dtypes, (left, right))
+    return known | {name: dtype for name, dtype in added.items() if name in unknown}
 
 
 def _format_origin(schema: SchemaWrapper) -> str:
@@ -327,7 +315,7 @@ def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
 
 def _is_stored(schema: SchemaWrapper) -> bool:
     """Whether a schema is that of a dataset, not that of a file or of input."""
-    return any(origin.endswith(TABLE_METADATA_FILE) for origin in schema.origin)
+    return any(origin.endswith(naming.TABLE_METADATA_FILE) for origin in schema.origin)
 
 
 #: what to do about a missing and about an additional column, in rows for a dataset and in several inputs
@@ -395,10 +383,6 @@ find_remedy: ContextVar[Callable[[str, pa.DataType, pa.DataType], str]] = Contex
 )
 
 
-# pandas types that do not depend on the width of a column
-_KEPT_DTYPES = {"string", "boolean"}
-
-
 def make_meta(
     obj: pd.DataFrame | pa.Table | pa.Schema | SchemaWrapper,
     origin: str | Iterable[str],
@@ -447,16 +431,14 @@ def make_meta(
     types = {field.name: arrow.widen(field.type) for field in wrapper}
     wide = pa.schema([(name, types[name]) for name in order_columns(types, partition_keys or ())])
     extensions = pandas_conversion.extension_dtypes(wrapper.internal())
-    kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
+    # those that do not depend on the width of a column
+    kept = {name: dtype for name, dtype in extensions.items() if dtype in ("string", "boolean")}
     return wrapper._wrap(pandas_conversion.with_pandas_metadata(wide, kept), wrapper._origin)
 
 
 def _has_static_types(df: pd.DataFrame) -> bool:
     """Whether all types are known without the values."""
-    return all(
-        isinstance(dtype, pd.StringDtype) or dtype.kind in "biuf" or dtype == "datetime64[ns]"
-        for dtype in df.dtypes
-    )
+    return all(isinstance(t, pd.StringDtype) or t.kind in "biuf" or t == "datetime64[ns]" for t in df.dtypes)
 
 
 def normalize_type(
@@ -555,10 +537,9 @@ def empty_dataframe_from_schema(
     >>> empty_dataframe_from_schema(pa.schema([("DAY", pa.date32())])).dtypes["DAY"]
     dtype('<M8[ns]')
     """
-    is_wrapped = isinstance(schema, SchemaWrapper)
-    table = (
-        schema.internal().empty_table() if is_wrapped else pandas_conversion.from_file(schema.empty_table())
-    )
+    table = schema.empty_table()
+    if not isinstance(schema, SchemaWrapper):
+        table = pandas_conversion.from_file(table)
     if columns is not None:
         check_names("", "column", columns, table.column_names)
         table = table.select(list(columns))
@@ -600,7 +581,7 @@ def schema_version_of(metadata: Any) -> str | None:
     if not isinstance(version, str):
         return None
     # updates of a dataset keep its creation time, and those of its schema need a version of their own
-    evolution = metadata.get(EVOLUTION)
+    evolution = metadata.get(naming.EVOLUTION)
     return f"{version} {evolution.get('version')}" if isinstance(evolution, Mapping) else version
 
 
@@ -649,9 +630,8 @@ def decode_version(
     others = content.get("others", {}) if isinstance(content, dict) else {}
     if not isinstance(version, str | None) or not isinstance(others, dict) or len(others) > _MAX_VERSIONS:
         raise CorruptDatasetError(origin, "its schema versions have another structure")
-    return VersionedSchema(
-        schema, version, {key: _parse_schema(text, origin) for key, text in others.items()}
-    )
+    schemas = {key: _parse_schema(text, origin) for key, text in others.items()}
+    return VersionedSchema(schema, version, schemas)
 
 
 def _parse_schema(text: Any, origin: str) -> SchemaWrapper:
@@ -679,8 +659,7 @@ def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> byte
         internal = internal.with_metadata({**internal.metadata, **encode_version(file)})
     sink = pa.BufferOutputStream()
     pq.write_metadata(internal, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def schema_from_bytes(buf: bytes, origin: str, schema_version: str | None = None) -> SchemaWrapper:
@@ -697,9 +676,8 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
             raise CorruptDatasetError(origin, "column names occur more than once")
         return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
 
-    return CACHE.parse(
-        ("schema", origin), bytes(buf), parse, lambda parsed: _COLUMN_BYTES * (1 + len(parsed.schema))
-    )
+    key = ("schema", origin)
+    return caching.CACHE.parse(key, bytes(buf), parse, lambda file: _COLUMN_BYTES * (1 + len(file.schema)))
 
 
 def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:
@@ -714,7 +692,7 @@ def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:
 def read_schema_metadata(
     dataset_uuid: str,
     store: StoreInput | BlobStore,
-    table: str = SINGLE_TABLE,
+    table: str = naming.SINGLE_TABLE,
     *,
     schema_version: str | None = None,
     exact: bool = False,
@@ -729,7 +707,7 @@ def read_schema_metadata(
     >>> read_schema_metadata("sales", blobs).names
     ['CITY']
     """
-    key = schema_key(dataset_uuid, table)
+    key = naming.schema_key(dataset_uuid, table)
     file = schema_file_from_bytes(get_required(open_blobs(store), key), key)
     if exact and not file.has(schema_version):
         raise KeyError(key)
@@ -737,11 +715,11 @@ def read_schema_metadata(
 
 
 def long_types(
-    dataset_uuid: str, store: StoreInput | BlobStore, table: str = SINGLE_TABLE
+    dataset_uuid: str, store: StoreInput | BlobStore, table: str = naming.SINGLE_TABLE
 ) -> dict[str, pa.DataType]:
     """Columns with ``large_string`` or ``large_binary`` in the schema file, and these types."""
     # A SchemaWrapper does not contain them, but libraries that write them demand the same type of an index.
-    key = schema_key(dataset_uuid, table)
+    key = naming.schema_key(dataset_uuid, table)
     schema = _read_arrow_schema(get_required(open_blobs(store), key), key)
     return {field.name: field.type for field in schema if arrow.is_long(field.type)}
 
@@ -750,13 +728,13 @@ def store_schema_metadata(
     schema: SchemaWrapper | pa.Schema,
     dataset_uuid: str,
     store: StoreInput | BlobStore,
-    table: str = SINGLE_TABLE,
+    table: str = naming.SINGLE_TABLE,
 ) -> str:
     """Store the schema of a table; returns its storage key.
 
     >>> store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", "hmemory://")
     'sales/table/_common_metadata'
     """
-    key = schema_key(dataset_uuid, table)
+    key = naming.schema_key(dataset_uuid, table)
     open_blobs(store).put(key, schema_to_bytes(schema), durable=True)
     return key

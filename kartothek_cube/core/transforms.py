@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arguments import parse_name
-from kartothek_cube.core.arrow import is_text
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core import arguments, arrow, errors
 from kartothek_cube.core.expressions import AllOf, BoundLiteral, LiteralType, Node, bind_literal
 
 __all__ = ("PartitionTransform", "bucket", "day", "hour", "month", "truncate", "year")
@@ -47,11 +45,11 @@ def _check_size(transform: PartitionTransform, _attribute: object, n: Any) -> No
 
 
 def _to_column(name: str) -> str:
-    return parse_name("column", name)
+    return arguments.parse_name("column", name)
 
 
 def _to_name(name: str) -> str:
-    return parse_name("name", name)
+    return arguments.parse_name("name", name)
 
 
 @attrs.frozen(repr=False)
@@ -119,16 +117,15 @@ class PartitionTransform:
             return array
         is_time = pat.is_timestamp(dtype) or pat.is_date32(dtype)
         if self.function in _UNITS and (pat.is_timestamp(dtype) if self.function == "hour" else is_time):
-            return _format_units(_to_units(_as_times(array), _UNITS[self.function]), self)
-        if self.function == "truncate" and is_text(dtype):
+            return _format_units(_as_times(array).astype(f"M8[{_UNITS[self.function]}]"), self)
+        if self.function == "truncate" and arrow.is_text(dtype):
             return pc.utf8_slice_codeunits(array, 0, self.n)
         if self.function == "truncate" and pat.is_integer(dtype):
             return _truncate_integers(array, self)
-        if self.function == "bucket" and (
-            is_time or is_text(dtype) or pat.is_integer(dtype) or _is_bytes(dtype)
-        ):
+        is_hashed = is_time or arrow.is_text(dtype) or pat.is_integer(dtype) or pat.is_binary(dtype)
+        if self.function == "bucket" and is_hashed:
             return pa.array((hash_values(array) & 0x7FFFFFFF).astype(np.int64) % self.n)
-        remedy = "; convert it by pd.to_datetime" if self.function in _UNITS and is_text(dtype) else ""
+        remedy = "; convert it by pd.to_datetime" if self.function in _UNITS and arrow.is_text(dtype) else ""
         raise TypeError(f"Partition transform {self!r} is not defined for columns of type {dtype}{remedy}")
 
     def imply(self, literal: LiteralType, dtype: pa.DataType) -> LiteralType | None:
@@ -167,10 +164,6 @@ class PartitionTransform:
         """The form in the metadata of datasets, without the name."""
         size = {"n": self.n} if self.n else {}
         return {"function": self.function, **size, "column": self.column}
-
-
-def _is_bytes(dtype: pa.DataType) -> bool:
-    return bool(pat.is_binary(dtype))
 
 
 # -- functions for users -------------------------------------------------------------------------------------
@@ -390,7 +383,7 @@ def read_transforms(metadata: Mapping[str, Any]) -> tuple[PartitionTransform, ..
     try:
         return tuple(PartitionTransform(name=name, **fields) for name, fields in record.items())
     except (AttributeError, TypeError, ValueError) as error:
-        raise CorruptDatasetError(METADATA_KEY, f"unknown partition transforms: {error}") from error
+        raise errors.CorruptDatasetError(METADATA_KEY, f"unknown partition transforms: {error}") from error
 
 
 def refine(node: Node, transforms: Iterable[PartitionTransform], types: Mapping[str, pa.DataType]) -> Node:
@@ -412,10 +405,6 @@ def _as_times(array: pa.Array) -> npt.NDArray[np.datetime64]:
     return times
 
 
-def _to_units(times: npt.NDArray[np.datetime64], unit: str) -> npt.NDArray[np.datetime64]:
-    return times.astype(f"M8[{unit}]")
-
-
 def _format_units(units: npt.NDArray[np.datetime64], transform: PartitionTransform) -> pa.Array:
     """Years as integers, days as dates, months and hours as text in ISO 8601."""
     if transform.function == "year":
@@ -426,10 +415,8 @@ def _format_units(units: npt.NDArray[np.datetime64], transform: PartitionTransfo
     distinct = encoded.dictionary.to_numpy().view(units.dtype)
     years = distinct.astype("M8[Y]").astype(np.int64) + 1970
     if len(years) and not (_YEARS[0] <= years.min() and years.max() <= _YEARS[1]):
-        raise ValueError(
-            f"Partition transform {transform!r}: column {transform.column!r} has times out of the years "
-            "0 to 9999"
-        )
+        column = f"Partition transform {transform!r}: column {transform.column!r}"
+        raise ValueError(f"{column} has times out of the years 0 to 9999")
     return pa.array(np.datetime_as_string(distinct).tolist(), pa.string()).take(encoded.indices)
 
 
@@ -438,10 +425,9 @@ def _truncate_integers(array: pa.Array, transform: PartitionTransform) -> pa.Arr
     numbers = array.to_numpy(zero_copy_only=False).astype(dtype)
     starts = numbers - np.mod(numbers, dtype(transform.n))
     if (starts > numbers).any():
-        raise ValueError(
-            f"Partition transform {transform!r}: column {transform.column!r} has {numbers.min()}, "
-            "the start of whose interval is out of the range of integers"
-        )
+        column = f"Partition transform {transform!r}: column {transform.column!r}"
+        problem = "the start of whose interval is out of the range of integers"
+        raise ValueError(f"{column} has {numbers.min()}, {problem}")
     return pa.array(starts)
 
 
@@ -452,7 +438,7 @@ _Hashes = npt.NDArray[np.uint32]
 
 def hash_values(array: pa.Array) -> _Hashes:
     """32-bit Murmur3 hashes (x86, seed 0) of values, as Iceberg specifies them."""
-    if is_text(array.type) or _is_bytes(array.type):
+    if arrow.is_text(array.type) or pat.is_binary(array.type):
         array = array.cast(pa.large_binary())
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
@@ -462,7 +448,7 @@ def hash_values(array: pa.Array) -> _Hashes:
         numbers = array.to_numpy(zero_copy_only=False).astype(np.int64)
     else:
         times = _as_times(array)
-        numbers = (times if pat.is_date32(array.type) else _to_units(times, "us")).astype(np.int64)
+        numbers = (times if pat.is_date32(array.type) else times.astype("M8[us]")).astype(np.int64)
     content = numbers.astype("<i8").view(np.uint8)
     return _hash_bytes(content, np.arange(len(numbers)) * 8, np.full(len(numbers), 8))
 

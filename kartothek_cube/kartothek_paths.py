@@ -55,7 +55,7 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta normalize_column_order "
             "normalize_type read_schema_metadata store_schema_metadata validate_compatible "
-            "validate_shared_columns",
+            "validate_shared_columns"
         },
     ),
     "core.typing": ("Types of stores.", {"core.store": "StoreFactory StoreFactoryInput StoreInput"}),

@@ -55,8 +55,4 @@ _FACADES = {
     "kartothek_cube.io.spark.cube": ("_spark",),
 }
 
-__getattr__ = lazy_names(
-    __name__,
-    [name for module in _MODULES for name in module.__all__],
-    _FACADES,
-)
+__getattr__ = lazy_names(__name__, [name for module in _MODULES for name in module.__all__], _FACADES)

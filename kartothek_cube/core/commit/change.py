@@ -231,8 +231,7 @@ class UnchangedMetadata:
         """Raise ConcurrentWriteError if another writer has set it since."""
         if state.metadata.get(self.key) != self.value:
             raise errors.ConcurrentWriteError(
-                change.uuid,
-                detail=f"Another writer has {self.action} since this operation began. Repeat it.",
+                change.uuid, detail=f"Another writer has {self.action} since this operation began. Repeat it."
             )
 
 

@@ -258,10 +258,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
                 return
             # A header without a dataset takes its place: the operation would create the coordinator.
             record = CommitRecord(
-                gen_uuid(),
-                lineage=participation.lineage,
-                aborted=(participation.operation,),
-                reserved=True,
+                gen_uuid(), lineage=participation.lineage, aborted=(participation.operation,), reserved=True
             )
             header = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
             with suppress(PreconditionFailed):

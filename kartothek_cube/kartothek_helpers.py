@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import dataset_files, naming, pandas_conversion
-from kartothek_cube.core.arrow import Mask
+from kartothek_cube.core import arrow, dataset_files, errors, naming, pandas_conversion
 from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.partition import Partition, rows_of_name
 from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs, resolve
@@ -61,7 +59,7 @@ def file_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
     try:
         return blobs.size(key), rows
     except KeyError as error:
-        raise MissingFileError(key) from error
+        raise errors.MissingFileError(key) from error
 
 
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
@@ -243,7 +241,7 @@ def sort_dataframe(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     return df.iloc[order].reset_index(drop=True)
 
 
-def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> Mask:
+def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> arrow.Mask:
     """Mask of the rows of a sorted frame that are followed by one that is equal in some columns.
 
     >>> mask_sorted_duplicates_keep_last(pd.DataFrame({"DAY": [1, 1, 2]}), ["DAY"]).tolist()
@@ -318,9 +316,9 @@ def _values(column: pd.Series[Any]) -> Any:
     return column.values
 
 
-def _as_mask(compared: Any) -> Mask:
+def _as_mask(compared: Any) -> arrow.Mask:
     """Boolean array of a comparison; null is False."""
     if isinstance(compared, np.ndarray):
         return compared.astype(bool, copy=False)
-    mask: Mask = compared.to_numpy(dtype=bool, na_value=False)
+    mask: arrow.Mask = compared.to_numpy(dtype=bool, na_value=False)
     return mask

@@ -11,21 +11,14 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core import dataset_files, naming, partition
+from kartothek_cube.core import dataset_files, errors, history, naming, partition
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import BATCHES, STAGED, ChangeSet, WriteMode, entries_of
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.optimistic import Result, announce_commit, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    UnknownOutcomeError,
-)
 from kartothek_cube.core.evolution import evolution_metadata, with_widths
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
-from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
@@ -46,7 +39,7 @@ def commit_operation(
     blobs: BlobStore,
     coordinator: str,
     steps: Mapping[str, Step],
-    info: OperationInfo | None = None,
+    info: history.OperationInfo | None = None,
     *,
     creates: bool = False,
     final_lineage: str | None = None,
@@ -67,14 +60,14 @@ def commit_operation(
         except operation.OperationAborted:
             # another writer aborted the operation: this one was too slow
             continue
-    raise ConcurrentWriteError(coordinator)
+    raise errors.ConcurrentWriteError(coordinator)
 
 
 def _commit_once(
     blobs: BlobStore,
     coordinator: str,
     steps: Mapping[str, Step],
-    info: OperationInfo | None,
+    info: history.OperationInfo | None,
     final_lineage: str | None,
     run: Mapper,
 ) -> dict[str, DatasetMetadata]:
@@ -83,16 +76,16 @@ def _commit_once(
     role = Participation(operation_id, coordinator, lineage, creates=creates)
     results: dict[str, DatasetMetadata] = {}
     receipts: list[CommitReceipt] = []
-    errors: dict[str, Exception] = {}
+    failures: dict[str, Exception] = {}
 
     def commit_participant(uuid: str) -> Result | None:
-        if errors:
+        if failures:
             return None
         try:
             return steps[uuid](role)
         except Exception as error:
             # raised when the other commits have ended, whose receipts are needed to undo them
-            errors[uuid] = error
+            failures[uuid] = error
             return None
 
     try:
@@ -103,10 +96,10 @@ def _commit_once(
                 results[uuid], receipt = committed
                 if receipt.header != receipt.base.header:
                     receipts.append(receipt)
-        if errors:
-            raise next(errors[uuid] for uuid in participants if uuid in errors)
+        if failures:
+            raise next(failures[uuid] for uuid in participants if uuid in failures)
         decision = operation.Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
-    except UnknownOutcomeError as error:
+    except errors.UnknownOutcomeError as error:
         undo_all(blobs, receipts)
         if error.__cause__ is not None:
             # nothing is unknown: the operation is not committed
@@ -145,7 +138,7 @@ def _decide(
         if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
             undo_all(blobs, [decided])
             raise operation.OperationAborted(decision.operation)
-    except UnknownOutcomeError:
+    except errors.UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise
     except Exception:
@@ -205,7 +198,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
             return None
         return operation.with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
 
-    with suppress(DatasetNotFoundError):
+    with suppress(errors.DatasetNotFoundError):
         for _ in header_store.attempts():
             stored = dataset_files.read_header(uuid, blobs, with_token=True)
             record = operation.parse_stored_record(stored, uuid)
@@ -213,7 +206,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
                 return record.lineage, stored.token, record.reserved
             # other software wrote it, and readers could not tell what is committed
             header_store.edit_header(blobs, uuid, add_record)
-        raise ConcurrentWriteError(uuid)
+        raise errors.ConcurrentWriteError(uuid)
     return new_lineage, None, True
 
 
@@ -238,14 +231,14 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
         except PreconditionFailed:
             # another commit came in between
             continue
-    raise ConcurrentWriteError(base.uuid)
+    raise errors.ConcurrentWriteError(base.uuid)
 
 
 def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     old = receipt.base.state
     try:
         base = header_store.read_base(blobs, receipt.base.uuid, receipt.state.table_name)
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         return
     state: Any = base.state
     if (
@@ -277,9 +270,9 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
     for _ in header_store.attempts():
         try:
             base = operation.settle(blobs, read)
-        except DatasetNotFoundError:
+        except errors.DatasetNotFoundError:
             return False
-        except CorruptDatasetError:
+        except errors.CorruptDatasetError:
             # a damaged dataset, or its archived state is gone: verification tells
             return False
         if base.aborted is None:
@@ -292,7 +285,7 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 files = dataset_files.file_keys(base.state)
                 commit_state(blobs, base, base.state, files, mode=WriteMode.REPLACE, is_repair=True)
             return True
-    raise ConcurrentWriteError(uuid)
+    raise errors.ConcurrentWriteError(uuid)
 
 
 def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
@@ -330,7 +323,7 @@ def invert(
             metadata=metadata, indices=unloaded, extra=with_widths(state.extra, old.schema, old.widths)
         )
     if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
-        raise ConcurrentWriteError(
+        raise errors.ConcurrentWriteError(
             state.uuid,
             added.labels.to_pylist(),
             "A part of an operation could not be taken back: other writers have replaced the partitions that "

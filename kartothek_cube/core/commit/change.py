@@ -14,18 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock, dataset_files, errors, evolution, expressions, history, pruning
+from kartothek_cube.core import clock, dataset_files, errors, evolution, expressions, history, naming, pruning
 from kartothek_cube.core.arrow import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import (
-    CONTRACT,
-    EVOLUTION,
-    INDICES_DIRECTORY,
-    PUBLISH,
-    SINGLE_TABLE,
-    TABLE_FORMATS,
-)
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema import SchemaWrapper
 
@@ -80,7 +72,7 @@ class ChangeSet:
     """Updates of one dataset, with the requirements under which they may be committed."""
 
     uuid: str
-    table: str = SINGLE_TABLE
+    table: str = naming.SINGLE_TABLE
     mode: WriteMode = WriteMode.UPDATE
     #: new partitions; their data files are stored already
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
@@ -139,7 +131,7 @@ class ChangeSet:
         if keys or self.staged is None:
             return keys
         # a marker, so that to discard the write, which has no data files, deletes something as well
-        return [f"{self.uuid}/{INDICES_DIRECTORY}/staged/{self.staged[0]}"]
+        return [f"{self.uuid}/{naming.INDICES_DIRECTORY}/staged/{self.staged[0]}"]
 
     def check_requirements(self, state: DatasetMetadata | None) -> None:
         """Raise unless the change may be applied to the newest state; None is that of an absent dataset."""
@@ -333,22 +325,26 @@ def check_settings(metadata: Mapping[str, Any]) -> None:
             f"{pruning.STATISTICS!r} in the metadata is the list of columns with statistics, or None; "
             f"it is {metadata[pruning.STATISTICS]!r}"
         )
-    if metadata.get(PUBLISH) not in (None, *TABLE_FORMATS):
-        names = ", ".join(map(repr, TABLE_FORMATS))
+    if metadata.get(naming.PUBLISH) not in (None, *naming.TABLE_FORMATS):
+        names = ", ".join(map(repr, naming.TABLE_FORMATS))
         raise ValueError(
-            f"{PUBLISH!r} in the metadata is the format in which commits publish the dataset ({names}), or "
-            f"None; it is {metadata[PUBLISH]!r}"
+            f"{naming.PUBLISH!r} in the metadata is the format in which commits publish the dataset "
+            f"({names}), or None; it is {metadata[naming.PUBLISH]!r}"
         )
 
 
 def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata that survive an overwrite or a rollback."""
-    return {key: metadata[key] for key in (history.KEEP_HISTORY, PUBLISH, CONTRACT) if key in metadata}
+    return {
+        key: metadata[key]
+        for key in (history.KEEP_HISTORY, naming.PUBLISH, naming.CONTRACT)
+        if key in metadata
+    }
 
 
 def cube_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Those of them that new datasets of a cube inherit from its seed."""
-    return {key: value for key, value in inherited_settings(metadata).items() if key != CONTRACT}
+    return {key: value for key, value in inherited_settings(metadata).items() if key != naming.CONTRACT}
 
 
 def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:
@@ -386,9 +382,9 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     partitions = _partitions(state, change, removed)
     metadata = _without_evolution(_metadata(state.metadata, change))
     metadata.setdefault("creation_time", state.metadata.get("creation_time"))
-    if EVOLUTION in state.metadata:
+    if naming.EVOLUTION in state.metadata:
         # older files cannot be read without it, whatever a user's function makes of the metadata
-        metadata[EVOLUTION] = state.metadata[EVOLUTION]
+        metadata[naming.EVOLUTION] = state.metadata[naming.EVOLUTION]
     schema = compute_schema(state, change)
     if change.merge_schema and state.schema is not None and change.schema is not None:
         metadata = evolution.merge_evolution(state.schema, change.schema, metadata, state.uuid)
@@ -454,7 +450,7 @@ def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:
 
 def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata without what only updates of the schema set; users may pass on that of another dataset."""
-    return {key: value for key, value in metadata.items() if key != EVOLUTION}
+    return {key: value for key, value in metadata.items() if key != naming.EVOLUTION}
 
 
 def _partitions(state: DatasetMetadata, change: ChangeSet, removed: Mask) -> PartitionTable:

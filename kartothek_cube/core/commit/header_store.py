@@ -19,17 +19,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from kartothek_cube.core import clock, dataset_files, errors
+from kartothek_cube.core import clock, dataset_files, errors, naming
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_header, parse_record
-from kartothek_cube.core.naming import (
-    INDICES_DIRECTORY,
-    TABLE_METADATA_FILE,
-    TOMBSTONES_KEY,
-    check_uuid,
-    header_keys,
-    schema_key,
-)
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -142,7 +134,7 @@ def edit_header(
 
 def other_header_key(uuid: str, key: str) -> str:
     """The key of the header in the other format."""
-    (other,) = set(header_keys(uuid)) - {key}
+    (other,) = set(naming.header_keys(uuid)) - {key}
     return other
 
 
@@ -168,7 +160,7 @@ def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
 def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
     """Delete a dataset by its header, in both formats; False if there was none, or one of others exists."""
     # JSON last: it wins over the other format, so that readers never see an older state in between.
-    deleted = [delete_blob(blobs, key, unless) for key in reversed(header_keys(uuid))]
+    deleted = [delete_blob(blobs, key, unless) for key in reversed(naming.header_keys(uuid))]
     return any(deleted)
 
 
@@ -232,7 +224,7 @@ class BaseState:
     @property
     def schema_key(self) -> str:
         """Key of the schema file."""
-        return schema_key(self.uuid, self.table)
+        return naming.schema_key(self.uuid, self.table)
 
     @cached_property
     def record(self) -> CommitRecord | None:
@@ -277,7 +269,7 @@ def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
 def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
     """Read a dataset, which may be absent, in order to change it or to put a first header at a given key."""
     # the schema before its header: a schema file that is newer than the header still knows its schema
-    schema = read_versioned(blobs, schema_key(uuid, table))
+    schema = read_versioned(blobs, naming.schema_key(uuid, table))
     try:
         old = dataset_files.read_header(uuid, blobs, with_token=True)
     except errors.DatasetNotFoundError:
@@ -299,7 +291,7 @@ def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
         base = read_optional_base(blobs, uuid, table, header_key)
     except (errors.CorruptDatasetError, KeyError, NotImplementedError):
         # overwriting is how a user repairs a damaged dataset, or one of a version that cannot be read
-        schema = read_versioned(blobs, schema_key(uuid, table))
+        schema = read_versioned(blobs, naming.schema_key(uuid, table))
         content, token = read_versioned(blobs, header_key)
         old = None
         if content is not None:
@@ -329,7 +321,7 @@ def tombstone_name(key: str) -> str:
     """
     parts = key.split("/")
     # the name of an index file is a time and that of a schema is fixed: their directory makes them unique
-    whole = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
+    whole = parts[1:2] == [naming.INDICES_DIRECTORY] or parts[-1] == naming.TABLE_METADATA_FILE
     return "/".join(parts[-2:]) if whole else parts[-1]
 
 
@@ -340,7 +332,7 @@ def list_tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
 
 def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
     """Metadata with the tombstones of files that a collection is about to delete."""
-    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
+    return {**metadata, naming.TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
 
 
 def remove_tombstones(
@@ -359,13 +351,13 @@ def remove_tombstones(
 
 def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata with exactly these tombstones; every commit inherits those of the header that it replaces."""
-    others = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
-    return {**others, TOMBSTONES_KEY: dict(entries)} if entries else others
+    others = {key: value for key, value in metadata.items() if key != naming.TOMBSTONES_KEY}
+    return {**others, naming.TOMBSTONES_KEY: dict(entries)} if entries else others
 
 
 def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Tombstones in the metadata of a header, by collection."""
-    entries = metadata.get(TOMBSTONES_KEY)
+    entries = metadata.get(naming.TOMBSTONES_KEY)
     return dict(entries) if isinstance(entries, dict) else {}
 
 
@@ -392,7 +384,7 @@ def _is_old(entry: Any) -> bool:
 
 def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Iterable[str]) -> str:
     """Put the tombstones of files of a dataset without a header; return the key of their file."""
-    check_uuid(uuid)
+    naming.check_uuid(uuid)
     key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
     blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
     return key
@@ -458,7 +450,7 @@ def confirm_first_commit(
     # tombstones are seen here. If it has finished already, files are missing: these are checked second.
 
     def check() -> set[str]:
-        tombstones = list_tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
+        tombstones = list_tombstoned_files({naming.TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
         check_files(blobs, uuid, files, tombstones)
         return tombstones
 

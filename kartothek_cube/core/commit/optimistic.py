@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, expressions, history, hooks, naming, pruning
+from kartothek_cube.core import schema as schemas
 from kartothek_cube.core.commit import change as changes
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.header_store import (
@@ -30,12 +31,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema import (
-    next_version,
-    schema_file_from_bytes,
-    schema_to_bytes,
-    schema_version_of,
-)
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -486,13 +481,13 @@ def _put_state(
         put = put_schema(blobs, base, new, mode, schema)
         others = 0 if base.state is None else len(base.state.partition_table)
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
-        schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
+        schema_files = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
         names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
-        check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
+        check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
         token = compare_and_swap_header(
             blobs, base.uuid, base.header_key, header, base.header_at_key, base.token
         )
@@ -562,14 +557,14 @@ def put_schema(
     if new.schema is None:
         return None
     try:
-        old = None if base.schema is None else schema_file_from_bytes(base.schema, base.schema_key)
+        old = None if base.schema is None else schemas.schema_file_from_bytes(base.schema, base.schema_key)
     except errors.CorruptDatasetError:
         if base.state is not None:
             raise
         # left by a dataset that is damaged or deleted, and replaced now
         old = None
     replace = mode is changes.WriteMode.REPLACE
-    version = schema_version_of(new.metadata)
+    version = schemas.schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
     # a file of another version may be that of a commit which is about to fail and to restore the one before
@@ -577,10 +572,10 @@ def put_schema(
         return None
     replaced = None
     if base.state is not None and base.state.schema is not None:
-        replaced = schema_version_of(base.state.metadata), base.state.schema
+        replaced = schemas.schema_version_of(base.state.metadata), base.state.schema
     if content is None or base.state is not None:
         # old and new schema in one file: until the header follows, each header finds its own in it
-        content = schema_to_bytes(next_version(new.schema, version, old, replaced))
+        content = schemas.schema_to_bytes(schemas.next_version(new.schema, version, old, replaced))
     try:
         compare_and_swap_header(blobs, base.uuid, base.schema_key, content, base.schema, base.schema_token)
     except errors.UnknownOutcomeError as error:
@@ -594,13 +589,13 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     content, token = header_store.read_versioned(blobs, base.schema_key)
     if put is None or content != put or base.state is None or base.state.schema is None:
         return
-    ours = schema_file_from_bytes(put, base.schema_key)
+    ours = schemas.schema_file_from_bytes(put, base.schema_key)
     if base.schema is not None and ours.schema == base.state.schema:
         blobs.put_if(base.schema_key, base.schema, token)
         return
     # our schema stays in the file, should the write of our header land late
-    file = next_version(base.state.schema, schema_version_of(base.state.metadata), ours, None)
-    blobs.put_if(base.schema_key, schema_to_bytes(file), token)
+    file = schemas.next_version(base.state.schema, schemas.schema_version_of(base.state.metadata), ours, None)
+    blobs.put_if(base.schema_key, schemas.schema_to_bytes(file), token)
 
 
 def put_tombstoned_schema_again(
@@ -617,7 +612,9 @@ def put_tombstoned_schema_again(
             if content is not None and (attempt or name not in tombstoned):
                 return
             # another version than the collection has read, so that its deletion by condition fails
-            file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))
+            file = schemas.schema_to_bytes(
+                schemas.next_version(new.schema, schemas.schema_version_of(new.metadata), None, None)
+            )
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return

@@ -27,8 +27,7 @@ from urllib.request import Request, urlopen
 
 from simplekv import KeyValueStore, UrlMixin
 
-from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.object_url import Location, client_options, parse_url, settings
+from kartothek_cube.core.store import blob_store, object_url
 
 # -- clients ------------------------------------------------------------------------------------------------
 
@@ -121,13 +120,13 @@ def _load_second_copy() -> ObstoreModules:
     return ObstoreModules(copy, copy._store, copy.exceptions)
 
 
-def get_client(location: Location) -> Any:
+def get_client(location: object_url.Location) -> Any:
     """The client of a location, with its pool of connections: one per process, location and environment."""
     state = _state
     # credentials in the environment may be replaced during the life of a process
     environment = tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
     modules = load_library(location.kind)
-    config, options, retry = settings(location)
+    config, options, retry = object_url.settings(location)
     problem: Exception
     with state.lock:
         try:
@@ -145,7 +144,7 @@ def get_client(location: Location) -> Any:
 
 
 def call_translated(
-    location: Location, key: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    location: object_url.Location, key: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
     """Call a function of obstore; translate its errors into those of stores, without secrets."""
     errors = load_library(location.kind).errors
@@ -158,7 +157,7 @@ def call_translated(
     raise _translate(problem, errors, location, key)
 
 
-def _translate(problem: Exception, errors: Any, location: Location, key: str) -> Exception:
+def _translate(problem: Exception, errors: Any, location: object_url.Location, key: str) -> Exception:
     text = remove_secrets(problem, location)
     if _NO_BUCKET(str(problem)):
         return ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
@@ -173,7 +172,7 @@ def _translate(problem: Exception, errors: Any, location: Location, key: str) ->
     return ObjectStoreError(f"{location.url}: {text}")
 
 
-def remove_secrets(problem: Exception, location: Location) -> str:
+def remove_secrets(problem: Exception, location: object_url.Location) -> str:
     """First paragraph of an error message, without secrets."""
     text = str(problem).partition("\n\nDebug source")[0]
     # signatures are parameters of URLs
@@ -213,8 +212,8 @@ _WRITE_ID = "kartothekwrite"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_VERSION: Version = (("e_tag", '"0"'),)
 # results of the probes: conditional writes, conditional deletions
-_CAN_SWAP: dict[Location, bool] = {}
-_CAN_DELETE: dict[Location, bool] = {}
+_CAN_SWAP: dict[object_url.Location, bool] = {}
+_CAN_DELETE: dict[object_url.Location, bool] = {}
 # bytes of a blob's end that are fetched when it is opened
 _TAIL = 64 << 10
 _BUFFER = 1 << 20
@@ -249,7 +248,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         return _CAN_SWAP[self._location]
 
     @property
-    def identity(self) -> Location:
+    def identity(self) -> object_url.Location:
         return self._location
 
     def connect(self) -> Any:
@@ -278,7 +277,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         return cast(BinaryIO, io.BufferedReader(_RemoteFile(self, key), _BUFFER))
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]]:
-        return f"{self._location.url}/{blob_store.check_key(key)}", client_options(self._location)
+        return f"{self._location.url}/{blob_store.check_key(key)}", object_url.client_options(self._location)
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """Read a blob in chunks; KeyError if there is none."""
@@ -502,7 +501,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         return None if smaller < " " else f"{prefix[:-1]}{smaller}~"
 
 
-def _is_known_to_swap(location: Location) -> bool:
+def _is_known_to_swap(location: object_url.Location) -> bool:
     """Whether the store is one of the three clouds; other endpoints of S3's protocol are probed."""
     if location.kind != "s3":
         return True
@@ -568,11 +567,11 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
     # It holds nothing but its location: it can be pickled, copied and sent to tasks, and used by threads and
     # by forked processes. Connections are shared by all stores of the same location in a process.
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: object_url.Location) -> None:
         self.location = location
         self.blobs = ObjectBlobStore(self)
 
-    def __reduce__(self) -> tuple[type[ObjectStore], tuple[Location]]:
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[object_url.Location]]:
         return type(self), (self.location,)
 
     def __eq__(self, other: object) -> bool:
@@ -639,6 +638,6 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
 
 def open_url(url: str) -> ObjectStore:
     """Open the store at a URL without a request; ValueError for an invalid URL, option or variable."""
-    store = ObjectStore(parse_url(url))
+    store = ObjectStore(object_url.parse_url(url))
     store.blobs.connect()
     return store

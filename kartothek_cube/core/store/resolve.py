@@ -21,9 +21,7 @@ from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
-from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.object_store import ObjectStore, open_url
-from kartothek_cube.core.store.object_url import SCHEMES, parse_url
+from kartothek_cube.core.store import blob_store, object_store, object_url
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
@@ -536,7 +534,7 @@ def _make_local_driver(store: Any) -> blob_store.BlobStore:
 
 
 register_driver(_is_directory, _make_local_driver)
-register_driver(lambda store: type(store) is ObjectStore, lambda store: store.blobs)
+register_driver(lambda store: type(store) is object_store.ObjectStore, lambda store: store.blobs)
 register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
-register_scheme(*SCHEMES, opener=open_url, check=parse_url)
+register_scheme(*object_url.SCHEMES, opener=object_store.open_url, check=object_url.parse_url)

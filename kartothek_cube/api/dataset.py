@@ -47,7 +47,5 @@ _FACADES = {
 }
 
 __getattr__ = lazy_names(
-    __name__,
-    [*names_of("core"), *(name for module in (arrow, eager, iter_facade) for name in module.__all__)],
-    _FACADES,
+    __name__, [*names_of("core"), *arrow.__all__, *eager.__all__, *iter_facade.__all__], _FACADES
 )

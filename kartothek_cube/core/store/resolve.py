@@ -36,8 +36,12 @@ class GenericBlobStore(blob_store.BlobStore):
     # process can access them. Other stores read, compare and put.
 
     def __init__(self, store: KeyValueStore) -> None:
-        self._store = store
-        dictionary = _find_dictionary(store)
+        self._store = inner = store
+        # the dictionary of an in-memory store, also below decorators
+        while hasattr(inner, "_dstore"):
+            inner = inner._dstore
+        is_memory = any(kind.__name__ == "DictStore" for kind in type(inner).__mro__)
+        dictionary = getattr(inner, "d", None) if is_memory else None
         self._can_swap = dictionary is not None
         self._lock = _LOCKS[(id(store if dictionary is None else dictionary) >> 4) % len(_LOCKS)]
 
@@ -56,8 +60,7 @@ class GenericBlobStore(blob_store.BlobStore):
 
     def get(self, key: str) -> bytes:
         with _missing_as_key_error(key):
-            data: bytes = self._get_method("get")(blob_store.check_key(key))
-            return data
+            return bytes(self._get_method("get")(blob_store.check_key(key)))
 
     def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         data = self.get(key)
@@ -162,15 +165,6 @@ class GenericBlobStore(blob_store.BlobStore):
         return method
 
 
-def _find_dictionary(store: Any) -> object | None:
-    """Dictionary of an in-memory store, also below decorators; None for other stores."""
-    while hasattr(store, "_dstore"):
-        store = store._dstore
-    if any(kind.__name__ == "DictStore" for kind in type(store).__mro__):
-        return getattr(store, "d", None)
-    return None
-
-
 @contextmanager
 def _missing_as_key_error(key: str) -> Iterator[None]:
     try:
@@ -182,7 +176,6 @@ def _missing_as_key_error(key: str) -> Iterator[None]:
 # -- what users pass as a store ------------------------------------------------------------------------------
 
 _EXPECTED = "a simplekv store, a function without arguments that returns one, a directory, or a URL such as 'hfs:///data'"
-_PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}
 _DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], blob_store.BlobStore]]] = []
 _LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
@@ -312,7 +305,12 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
     """
     if isinstance(store, str | os.PathLike):
         url = to_url(store)
-        _check_url(url)
+        _, check = _find_scheme(url)
+        try:
+            if check is not None:
+                check(url)
+        except ValueError as error:
+            raise _invalid_url_error(url, error) from error
         return UrlStoreFactory(url)
     if callable(store):
         return store
@@ -321,7 +319,7 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
         raise TypeError(f"expected {_EXPECTED}, got {given}")
     try:
         pickle.dumps(store)
-    except _PICKLE_ERRORS as error:
+    except (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"a store of class {_class_name(store)} cannot be pickled ({error}): pass a factory or a URL"
         ) from error
@@ -392,14 +390,6 @@ def _parse_options(url: str) -> dict[str, str]:
     return {name: values[-1] for name, values in options.items()}
 
 
-def _parse_flag(options: dict[str, str], name: str) -> bool:
-    # Python's spelling of the values is what some tools write
-    value = options.get(name, "true").lower()
-    if value not in ("true", "false"):
-        raise ValueError(f"option {name!r} must be 'true' or 'false', got {value!r}")
-    return value == "true"
-
-
 def _open_with_storefact(url: str) -> KeyValueStore:
     _parse_options(url)
     try:
@@ -446,8 +436,12 @@ def _parse_directory_url(url: str) -> KeyValueStore:
 
 @lru_cache(maxsize=64)
 def _parse_directory_options(url: str) -> tuple[bool, ...]:
-    options = _parse_options(url)
-    return tuple(_parse_flag(options, name) for name in ("create_if_missing", "durable"))
+    options = {"create_if_missing": "true", "durable": "true", **_parse_options(url)}
+    for name, value in options.items():
+        # Python's spelling of the values is what some tools write
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"option {name!r} must be 'true' or 'false', got {value.lower()!r}")
+    return tuple(options[name].lower() == "true" for name in ("create_if_missing", "durable"))
 
 
 def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:
@@ -460,15 +454,6 @@ def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[st
     if not separator and ":" not in url and url and not close:
         hint = f" (is it a directory? ./{url})"
     raise ValueError(f"unknown scheme in the store URL {redact_url(url)!r}{hint}; {_list_known_schemes()}")
-
-
-def _check_url(url: str) -> None:
-    _, check = _find_scheme(url)
-    if check is not None:
-        try:
-            check(url)
-        except ValueError as error:
-            raise _invalid_url_error(url, error) from error
 
 
 def _invalid_url_error(url: str, error: Exception) -> ValueError:

@@ -18,7 +18,7 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.partition import Partition, rows_of_name
+from kartothek_cube.core.partition import rows_of_name
 from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs, resolve
 from kartothek_cube.serialization.parquet import read_footer
 
@@ -39,11 +39,8 @@ def metadata_factory_from_dataset(
     dataset: DatasetMetadata, with_schema: bool = True, store: StoreInput | None = None
 ) -> DatasetFactory:
     """A factory around metadata that is loaded already; without a store it can load nothing else."""
-    factory = DatasetFactory(
-        dataset_uuid=dataset.uuid,
-        store_factory=_no_store if store is None else resolve.lazy_store(store),
-        load_schema=with_schema,
-    )
+    store_factory = _no_store if store is None else resolve.lazy_store(store)
+    factory = DatasetFactory(dataset.uuid, store_factory, load_schema=with_schema)
     factory._cache_metadata = dataset
     factory.is_loaded = True
     return factory
@@ -65,8 +62,7 @@ def file_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
     """Files of one physical partition, their rows and bytes; ``partitions`` is always 1."""
     blobs = open_blobs(store)
-    partitions: list[Partition] = list(metapartitions)
-    counted = [file_stats(blobs, key) for partition in partitions for key in partition.files.values()]
+    counted = [file_stats(blobs, key) for partition in metapartitions for key in partition.files.values()]
     return {
         "blobsize": sum(size for size, _ in counted),
         "files": len(counted),
@@ -80,11 +76,8 @@ def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFram
     columns = sorted(c for c in dataset.partition_keys or () if c != KLEE_TIMESTAMP_COLUMN)
     table = dataset.partition_table
     keys = table.keys(list(dataset.partition_keys or ()), dataset.schema)
-    frame = (
-        pandas_conversion.to_pandas(pa.table({c: keys[c] for c in columns}))
-        if columns
-        else pd.DataFrame(index=range(len(table)))
-    )
+    values = pa.table({column: keys[column] for column in columns})
+    frame = pandas_conversion.to_pandas(values) if columns else pd.DataFrame(index=range(len(table)))
     frame.index = pd.Index(table.labels.to_pylist(), name="partition", dtype=object)
     return frame.sort_index()
 

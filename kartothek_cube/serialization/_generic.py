@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import Mask, to_numpy
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them all here)
@@ -21,14 +22,9 @@ from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them 
     LiteralType,
     LiteralValue,
     PredicatesType,
-    check_columns,
     check_predicates,
     columns_in_predicates,
-    evaluate,
-    exact_literal,
     filter_predicates_by_column,
-    literal_mask,
-    to_tree,
 )
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -202,10 +198,10 @@ def filter_df_from_predicates(
     >>> filter_df_from_predicates(df, [[("STORE_ID", ">", 1)]]).index.tolist()
     [1]
     """
-    node = to_tree(predicates)
+    node = expressions.to_tree(predicates)
     if node is None:
         return df
-    check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
+    expressions.check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
 
     def mask_of_literal(literal: LiteralType) -> pa.BooleanArray:
         column, op, value = literal
@@ -214,7 +210,7 @@ def filter_df_from_predicates(
         )
         return pa.array(rows)
 
-    return df[to_numpy(evaluate(node, mask_of_literal, len(df)))]
+    return df[to_numpy(expressions.evaluate(node, mask_of_literal, len(df)))]
 
 
 def filter_array_like(
@@ -237,23 +233,19 @@ def filter_array_like(
     array([False,  True, False])
     """
     column = "<unknown>" if column_name is None else column_name
-    array = _to_arrow(array_like, column)
+    try:
+        array = pa.array(array_like, from_pandas=True)
+    except pa.ArrowInvalid as error:
+        raise TypeError(f"Column {column!r} holds values of several types: {error}") from error
     if not strict_date_types:
         op, value = _unify_dates(array.type, op, value)
-    result = to_numpy(literal_mask(array, op, value, column))
+    result = to_numpy(expressions.literal_mask(array, op, value, column))
     if mask is not None:
         result = result & mask
     if out is None:
         return result.copy() if not result.flags.writeable else result
     out[:] = result
     return out
-
-
-def _to_arrow(array_like: Any, column: str) -> pa.Array:
-    try:
-        return pa.array(array_like, from_pandas=True)
-    except pa.ArrowInvalid as error:
-        raise TypeError(f"Column {column!r} holds values of several types: {error}") from error
 
 
 def _unify_dates(dtype: pa.DataType, op: str, value: Any) -> tuple[str, Any]:
@@ -264,19 +256,13 @@ def _unify_dates(dtype: pa.DataType, op: str, value: Any) -> tuple[str, Any]:
     items = list(value) if is_list else [value]
     if not pat.is_temporal(dtype) or any(isinstance(item, (str, bytes)) for item in items):
         return op, value
-    _, op, value = exact_literal(dtype, ("", op, items if is_list else value))
+    _, op, value = expressions.exact_literal(dtype, ("", op, items if is_list else value))
     return op, value
 
 
 #: errors of damaged content
-_ERRORS = (
-    gzip.BadGzipFile,
-    zlib.error,
-    EOFError,
-    UnicodeDecodeError,
-    pd.errors.EmptyDataError,
-    pd.errors.ParserError,
-)
+_GZIP_ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
+_CSV_ERRORS = (UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError)
 
 
 @attrs.define(unsafe_hash=True, slots=False)
@@ -300,8 +286,6 @@ class CsvSerializer(DataFrameSerializer):
     >>> CsvSerializer.restore_dataframe(blobs, key)["CITY"].tolist()
     ['Rom']
     """
-
-    type_stable: ClassVar[bool] = False
 
     compress: bool = True
 
@@ -331,10 +315,10 @@ class CsvSerializer(DataFrameSerializer):
             if not content.strip():
                 return pd.DataFrame(index=pd.RangeIndex(0))
             df = pd.read_csv(io.BytesIO(content), sep=";", encoding="utf-8", **kwargs)
-        except _ERRORS as error:
+        except (*_GZIP_ERRORS, *_CSV_ERRORS) as error:
             raise CorruptDatasetError(key, f"not a readable CSV file: {error}") from error
         needed = columns_to_read(columns, predicates)
-        check_columns(needed or (), list(df.columns), key)
+        expressions.check_columns(needed or (), list(df.columns), key)
         df = filter_df(filter_df_from_predicates(df, predicates), filter_query)
         df = select_columns(df, columns).reset_index(drop=True)
         return df.astype(dict.fromkeys(set(categories or ()) & set(df.columns), "category"))

@@ -7,7 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, ClassVar, TypeAlias
 
 import attrs
@@ -88,11 +88,11 @@ def _decode(file: pq.ParquetFile, columns: Sequence[str], mapping: ColumnMapping
 
 
 def _open(source: Source) -> pq.ParquetFile:
-    if isinstance(source, _CONTENT):
+    if isinstance(source, (bytes, bytearray, memoryview)):
         # a thread of Arrow that releases memory of Python while the process exits aborts it
-        source = pa.BufferReader(
-            source if isinstance(source, pa.Buffer) else arrow.copy_to_arrow_memory(source)
-        )
+        source = arrow.copy_to_arrow_memory(source)
+    if isinstance(source, pa.Buffer):
+        source = pa.BufferReader(source)
     return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
 
 
@@ -116,11 +116,9 @@ def columns_of_file(schema: pa.Schema) -> pa.Schema:
     fields = [field.remove_metadata() for field in schema if field.name not in hidden]
     extensions = pandas_conversion.extension_dtypes(schema)
     plain = pa.schema(fields)
-    return (
-        plain.with_metadata({"pandas": pandas_conversion.pandas_metadata(plain, extensions)})
-        if extensions
-        else plain
-    )
+    if extensions:
+        plain = plain.with_metadata({"pandas": pandas_conversion.pandas_metadata(plain, extensions)})
+    return plain
 
 
 def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
@@ -252,8 +250,7 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     # one, and take less space.
     if table.num_rows < _MIN_ROWS:
         return []
-    columns = zip(table.schema, table.columns, strict=True)
-    return [_path(field) for field, column in columns if _use_dictionary(column)]
+    return [_path(field) for field in table.schema if _use_dictionary(table[field.name])]
 
 
 def _path(field: pa.Field) -> str:
@@ -291,8 +288,8 @@ def packed_columns(table: pa.Table, dictionaries: Collection[str]) -> list[str]:
     # pyarrow 6, which kartothek 5.3 allows, and newer ones read them, and so do Spark 3.3, DuckDB, delta-rs.
     if table.num_rows < _MIN_ROWS:
         return []
-    columns = zip(table.column_names, table.columns, strict=True)
-    return [name for name, column in columns if name not in dictionaries and _use_differences(column)]
+    names = (name for name in table.column_names if name not in dictionaries)
+    return [name for name in names if _use_differences(table[name])]
 
 
 def _use_differences(column: pa.ChunkedArray) -> bool:
@@ -320,8 +317,8 @@ def codecs(table: pa.Table, encoded: Collection[str], compression: str) -> str |
     # Noise, such as measured numbers with all their digits, is read ten times faster then.
     if compression.upper() != "ZSTD" or table.num_rows < _MIN_ROWS:
         return compression
-    columns = zip(table.column_names, table.columns, strict=True)
-    uncompressed = {name for name, column in columns if name not in encoded and _is_incompressible(column)}
+    plain = {*table.column_names}.difference(encoded)
+    uncompressed = {name for name in plain if _is_incompressible(table[name])}
     if not uncompressed:
         return compression
     return {_path(field): "NONE" if field.name in uncompressed else compression for field in table.schema}
@@ -492,10 +489,9 @@ class ParquetSerializer(_generic.DataFrameSerializer):
 
 
 def _is_codec(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         return name.upper() == "NONE" or bool(pa.Codec.is_available(name.lower()))
-    except ValueError:
-        return False
+    return False
 
 
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:

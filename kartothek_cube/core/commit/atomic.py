@@ -55,11 +55,9 @@ def commit_operation(
     if len(steps) < 2 and (record is None or others.isdisjoint(record.participants)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in header_store.attempts():
-        try:
+        # another writer aborts the operation if this one is too slow
+        with suppress(operation.OperationAborted):
             return _commit_once(blobs, coordinator, steps, info, final_lineage, run)
-        except operation.OperationAborted:
-            # another writer aborted the operation: this one was too slow
-            continue
     raise errors.ConcurrentWriteError(coordinator)
 
 
@@ -74,15 +72,53 @@ def _commit_once(
     lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
     operation_id = gen_uuid()
     role = Participation(operation_id, coordinator, lineage, creates=creates)
+    others = {uuid: step for uuid, step in steps.items() if uuid != coordinator}
+    results, receipts = _commit_participants(blobs, others, role, run)
+    decision = operation.Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
+
+    def touch(role: operation.Role) -> Result:
+        """Commit a coordinator that does not change."""
+        table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
+        return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
+
+    try:
+        result, decided = steps.get(coordinator, touch)(decision if receipts else None)
+        if creates and not _confirm(blobs, coordinator, operation_id, receipts):
+            undo_all(blobs, [decided])
+            raise operation.OperationAborted(operation_id)
+    except errors.UnknownOutcomeError:
+        # readers see all of the operation or none, as do later writers
+        raise
+    except Exception:
+        undo_all(blobs, receipts)
+        raise
+    for receipt in receipts:
+        operation.remember_committed(receipt.base.uuid, operation_id)
+    for receipt in receipts:
+        operation.delete_before(blobs, receipt.before)
+    if creates and lineage == final_lineage and all(receipt.final for receipt in (*receipts, decided)):
+        # that of the coordinator last. Readers that meet headers of both kinds read them again: a failure
+        # costs them requests, no more.
+        with suppress(Exception):
+            for receipt in (*receipts, decided):
+                _replace_header(blobs, receipt, receipt.final)
+    if receipts:
+        # else the coordinator is the only commit
+        announce_commit(info, [*receipts, decided] if coordinator in steps else receipts)
+    return {**results, coordinator: result} if coordinator in steps else results
+
+
+def _commit_participants(
+    blobs: BlobStore, steps: Mapping[str, Step], role: operation.Role, run: Mapper
+) -> tuple[dict[str, DatasetMetadata], list[CommitReceipt]]:
+    """States of all participants, receipts of those that have changed; all of them are committed, or none."""
     results: dict[str, DatasetMetadata] = {}
     receipts: list[CommitReceipt] = []
     failures: dict[str, Exception] = {}
 
     def commit_participant(uuid: str) -> Result | None:
-        if failures:
-            return None
         try:
-            return steps[uuid](role)
+            return None if failures else steps[uuid](role)
         except Exception as error:
             # raised when the other commits have ended, whose receipts are needed to undo them
             failures[uuid] = error
@@ -90,74 +126,28 @@ def _commit_once(
 
     try:
         # their order does not matter: no reader sees one before the coordinator is committed
-        participants = [uuid for uuid in steps if uuid != coordinator]
-        for uuid, committed in zip(participants, run(commit_participant, participants), strict=True):
+        for uuid, committed in zip(steps, run(commit_participant, list(steps)), strict=True):
             if committed is not None:
                 results[uuid], receipt = committed
                 if receipt.header != receipt.base.header:
                     receipts.append(receipt)
         if failures:
-            raise next(failures[uuid] for uuid in participants if uuid in failures)
-        decision = operation.Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
-    except errors.UnknownOutcomeError as error:
+            raise next(failures[uuid] for uuid in steps if uuid in failures)
+    except Exception as error:
         undo_all(blobs, receipts)
-        if error.__cause__ is not None:
+        if isinstance(error, errors.UnknownOutcomeError) and error.__cause__ is not None:
             # nothing is unknown: the operation is not committed
             raise error.__cause__ from error
         raise
-    except Exception:
-        undo_all(blobs, receipts)
-        raise
-
-    def touch(role: operation.Role) -> Result:
-        """Commit a coordinator that does not change."""
-        table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
-        return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
-
-    step = steps.get(coordinator, touch)
-    has_final = creates and lineage == final_lineage
-    result, decided = _decide(blobs, coordinator, step, decision, receipts, creates, has_final)
-    if decision.participants:
-        # else the coordinator is the only commit
-        announce_commit(info, [*receipts, decided] if coordinator in steps else receipts)
-    return {**results, coordinator: result} if coordinator in steps else results
+    return results, receipts
 
 
-def _decide(
-    blobs: BlobStore,
-    coordinator: str,
-    step: Step,
-    decision: operation.Decision,
-    receipts: list[CommitReceipt],
-    creates: bool,
-    has_final: bool,
-) -> Result:
-    """Commit the coordinator, with which the operation is committed."""
-    try:
-        result, decided = step(decision if decision.participants else None)
-        if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
-            undo_all(blobs, [decided])
-            raise operation.OperationAborted(decision.operation)
-    except errors.UnknownOutcomeError:
-        # readers see all of the operation or none, as do later writers
-        raise
-    except Exception:
-        undo_all(blobs, receipts)
-        raise
-    for uuid in decision.participants:
-        operation.remember_committed(uuid, decision.operation)
-    for receipt in receipts:
-        operation.delete_before(blobs, receipt.before)
-    if has_final and all(receipt.final for receipt in (*receipts, decided)):
-        # that of the coordinator last. Readers that meet headers of both kinds read them again: a failure
-        # costs them requests, no more.
-        with suppress(Exception):
-            for receipt in (*receipts, decided):
-                uuid, key = receipt.base.uuid, receipt.base.header_key
-                header_store.compare_and_swap_header(
-                    blobs, uuid, key, receipt.final, receipt.header, receipt.token
-                )
-    return result, decided
+def _replace_header(blobs: BlobStore, receipt: CommitReceipt, header: bytes) -> Token:
+    """Put another header in place of that of a commit; return its version."""
+    base = receipt.base
+    return header_store.compare_and_swap_header(
+        blobs, base.uuid, base.header_key, header, receipt.header, receipt.token
+    )
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
@@ -169,12 +159,10 @@ def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: li
         if record is None or record.participation is None:
             continue
         settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
-        uuid, key = receipt.base.uuid, receipt.base.header_key
-        header = header_store.render(operation.with_record(receipt.state, settled), key)
+        uuid = receipt.base.uuid
+        header = header_store.render(operation.with_record(receipt.state, settled), receipt.base.header_key)
         try:
-            token = header_store.compare_and_swap_header(
-                blobs, uuid, key, header, receipt.header, receipt.token
-            )
+            token = _replace_header(blobs, receipt, header)
             receipts[number] = attrs.evolve(receipt, header=header, token=token)
         except PreconditionFailed:
             # it has changed: committed, with other commits on top, or aborted
@@ -226,11 +214,9 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
         header_store.retry_request(lambda: restore(base.schema_key, receipt.schema, base.schema))
         return None
     for _ in header_store.attempts():
-        try:
+        # another commit may come in between
+        with suppress(PreconditionFailed):
             return header_store.retry_request(lambda: _invert_newest(blobs, receipt))
-        except PreconditionFailed:
-            # another commit came in between
-            continue
     raise errors.ConcurrentWriteError(base.uuid)
 
 
@@ -270,10 +256,8 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
     for _ in header_store.attempts():
         try:
             base = operation.settle(blobs, read)
-        except errors.DatasetNotFoundError:
-            return False
-        except errors.CorruptDatasetError:
-            # a damaged dataset, or its archived state is gone: verification tells
+        except (errors.DatasetNotFoundError, errors.CorruptDatasetError):
+            # the latter for a damaged dataset, or its archived state is gone: verification tells
             return False
         if base.aborted is None:
             return False
@@ -316,12 +300,10 @@ def invert(
         # a later update of the schema stays, with the columns that were added or dropped
         metadata = {**metadata, **evolution_metadata(state.metadata)}
     if old is not None and same_schema and state.partition_table == new.partition_table:
-        unloaded = {
-            c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
-        }
-        return old.copy(
-            metadata=metadata, indices=unloaded, extra=with_widths(state.extra, old.schema, old.widths)
-        )
+        stored = old.secondary_indices.items()
+        unloaded = {column: index.unload() for column, index in stored if index.index_storage_key}
+        extra = with_widths(state.extra, old.schema, old.widths)
+        return old.copy(metadata=metadata, indices=unloaded, extra=extra)
     if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
         raise errors.ConcurrentWriteError(
             state.uuid,

@@ -52,8 +52,7 @@ class IndexUpdate:
     @classmethod
     def merge(cls, updates: Sequence[IndexUpdate]) -> IndexUpdate:
         """Merge at least one update; those of partitions without values may be of type null."""
-        types = [update.entries.values.type for update in updates]
-        dtype = reduce(common_type, types)
+        dtype = reduce(common_type, [update.entries.values.type for update in updates])
         entries = IndexColumns.merge([update.entries for update in updates], dtype)
         return cls(entries, pa.concat_arrays([update.covered for update in updates]))
 
@@ -354,17 +353,14 @@ def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:
 
 
 def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
-    indices = {}
+    indices, inherited = {}, inherited_settings({} if state is None else state.metadata)
     for column, update in change.indices.items():
         _check_covered(column, change.added.labels, update)
         indices[column] = _index(column, update.entries, change.schema)
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={
-            **inherited_settings({} if state is None else state.metadata),
-            **_without_evolution(_metadata({}, change)),
-        },
+        metadata={**inherited, **_without_evolution(_metadata({}, change))},
         indices=indices,
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),
@@ -389,9 +385,9 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     if change.merge_schema and state.schema is not None and change.schema is not None:
         metadata = evolution.merge_evolution(state.schema, change.schema, metadata, state.uuid)
     if change.schema_update is not None and schema is not None:
-        schema, metadata = change.schema_update.apply(
-            schema, metadata, state.partition_keys or (), _list_fixed_columns(state, change), state.uuid
-        )
+        keys, indexed = state.partition_keys or (), dict.fromkeys(state.secondary_indices, "indexed")
+        fixed = {**indexed, **change.fixed_columns, **dict.fromkeys(keys, "a partition key")}
+        schema, metadata = change.schema_update.apply(schema, metadata, keys, fixed, state.uuid)
     removed_labels = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
         partitions=partitions,
@@ -410,9 +406,8 @@ def update_statistics(old: pa.Table | None, new: DatasetMetadata, change: Change
     if new.schema is None:
         return None
     columns, schema = pruning.statistics_columns(new.metadata), new.schema.internal()
-    tables = [
-        pruning.select_statistics(t, columns, schema) for t in (old, change.statistics) if t is not None
-    ]
+    tables = [table for table in (old, change.statistics) if table is not None]
+    tables = [pruning.select_statistics(table, columns, schema) for table in tables]
     merged = pruning.merge_statistics(tables, new.partition_table.labels)
     return merged if merged.num_columns > 1 else None
 
@@ -433,12 +428,6 @@ def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> evol
     if change.schema_update is not None:
         widths = change.schema_update.apply_to_widths(widths)
     return evolution.widest([widths, added])
-
-
-def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
-    """Columns that an update of the schema must not change, with the reason."""
-    indexed = dict.fromkeys(state.secondary_indices, "indexed")
-    return {**indexed, **change.fixed_columns, **dict.fromkeys(state.partition_keys or (), "a partition key")}
 
 
 def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:

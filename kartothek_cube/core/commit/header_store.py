@@ -121,14 +121,11 @@ def edit_header(
         record = new.extra.get(COMMIT_RECORD)
         if record is not None:
             new = new.copy(extra={**new.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}})
-        try:
-            compare_and_swap_header(
-                blobs, uuid, stored.key, render(new, stored.key), stored.content, stored.token
-            )
-        except PreconditionFailed:
-            # another writer was faster: decide again on its state
-            continue
-        return state
+        header = render(new, stored.key)
+        # if another writer was faster: decide again on its state
+        with suppress(PreconditionFailed):
+            compare_and_swap_header(blobs, uuid, stored.key, header, stored.content, stored.token)
+            return state
     raise errors.ConcurrentWriteError(uuid)
 
 
@@ -215,11 +212,6 @@ class BaseState:
     def header(self) -> bytes | None:
         """Content of the stored header."""
         return None if self.old is None else self.old.content
-
-    @property
-    def header_at_key(self) -> bytes | None:
-        """Content of the stored header if the new one takes its place; None if it is in the other format."""
-        return self.header if self.old is not None and self.old.key == self.header_key else None
 
     @property
     def schema_key(self) -> str:
@@ -398,22 +390,18 @@ def is_tombstone_file(key: str) -> bool:
 def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
     """Tombstones in files, by collection, as those in a header."""
     folder = f"{uuid}/{_DIRECTORY}/"
-    entries = {}
-    for blob in blobs.list(folder):
-        if blob.key.endswith(_SUFFIX):
-            # a file that is deleted since is that of a collection that has finished
-            with suppress(KeyError):
-                collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
-                entries[collection] = _parse(blobs.get(blob.key))
+    entries: dict[str, Any] = {}
+    for key in [blob.key for blob in blobs.list(folder) if blob.key.endswith(_SUFFIX)]:
+        collection = key.removeprefix(folder).removesuffix(_SUFFIX)
+        try:
+            entries[collection] = json.loads(blobs.get(key))
+        except KeyError:
+            # deleted since: that of a collection that has finished
+            continue
+        except (ValueError, RecursionError):
+            # not written by this library, which puts the file in one piece
+            entries[collection] = {}
     return entries
-
-
-def _parse(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        # not written by this library, which puts the file in one piece
-        return {}
 
 
 #: entries in an answer of an object store to a listing
@@ -426,9 +414,15 @@ def check_files(
     """Raise ConcurrentWriteError if a file of a commit is missing or has a tombstone."""
     # Called after the base was read and before the header is swapped: a collection that begins in between
     # changes the header, so that the swap fails.
-    if tombstones:
-        _refuse(uuid, [key for key in files if tombstone_name(key) in tombstones])
-    _refuse(uuid, missing_files(blobs, uuid, files, others=others))
+    missing = [key for key in files if tombstone_name(key) in tombstones] if tombstones else []
+    missing = missing or missing_files(blobs, uuid, files, others=others)
+    if missing:
+        raise errors.ConcurrentWriteError(
+            uuid,
+            detail=f"Files of this commit were deleted while it was under way, such as {missing[0]}: a "
+            "cleanup or garbage collection ran at the same time. Write again, and give cleanups a retention. "
+            "If none is running, one has died: run it again before you write.",
+        )
 
 
 def missing_files(blobs: BlobStore, uuid: str, keys: Sequence[str], *, others: int = 0) -> list[str]:
@@ -478,20 +472,8 @@ def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
         record = parse_record(parse_header(content, header_format(header_key), header_key))
         if record is None or record.unconfirmed != commit:
             return False
-        try:
+        # tombstones of another collection may come in between
+        with suppress(PreconditionFailed):
             blobs.delete_if(header_key, token)
-        except PreconditionFailed:
-            # tombstones of another collection came in between
-            continue
-        return True
+            return True
     return False
-
-
-def _refuse(uuid: str, missing: Sequence[str]) -> None:
-    if missing:
-        raise errors.ConcurrentWriteError(
-            uuid,
-            detail=f"Files of this commit were deleted while it was under way, such as {missing[0]}: a "
-            "cleanup or garbage collection ran at the same time. Write again, and give cleanups a retention. "
-            "If none is running, one has died: run it again before you write.",
-        )

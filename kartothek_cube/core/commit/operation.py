@@ -245,20 +245,18 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
 
     for _ in attempts():
         try:
-            _edit_record(blobs, participation.coordinator, add)
+            return _edit_record(blobs, participation.coordinator, add)
         except errors.DatasetNotFoundError:
             if not participation.creates:
-                return
-            # A header without a dataset takes its place: the operation would create the coordinator.
-            record = CommitRecord(
-                gen_uuid(), lineage=participation.lineage, aborted=(participation.operation,), reserved=True
-            )
-            reserved = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
-            with suppress(PreconditionFailed):
-                blobs.put_if(naming.metadata_key_from_uuid(reserved.uuid), reserved.to_json(), None)
-                return
-            continue
-        return
+                return None
+        # A header without a dataset takes its place: the operation would create the coordinator.
+        aborted = (participation.operation,)
+        record = CommitRecord(gen_uuid(), lineage=participation.lineage, aborted=aborted, reserved=True)
+        reserved = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
+        with suppress(PreconditionFailed):
+            blobs.put_if(naming.metadata_key_from_uuid(reserved.uuid), reserved.to_json(), None)
+            return None
+    return None
 
 
 def forget_aborted(blobs: BlobStore, participation: Participation) -> None:

@@ -66,9 +66,7 @@ def commit(
                 raise ValueError(
                     f"Partitions without entries for the index on {missing.column} of dataset {change.uuid}"
                 ) from None
-            change = _add_entries(
-                change, missing.column, read_index(missing.column, missing.labels.to_pylist())
-            )
+            change = _add_entries(change, missing, read_index)
         except errors.MissingFileError as missing:
             # a faster writer replaced this index, and a collection deleted it, before it was read here
             state = DatasetMetadata.load_from_store(change.uuid, blobs, load_schema=False)
@@ -178,19 +176,15 @@ def preview(
         try:
             return _check_and_apply(state, change)
         except changes.MissingIndexEntries as missing:
-            update = read_index(missing.column, missing.labels.to_pylist())
-            change = _add_entries(change, missing.column, update)
+            change = _add_entries(change, missing, read_index)
 
 
 def _load_base(blobs: BlobStore, change: changes.ChangeSet) -> BaseState:
     """The newest settled state with the indices that a change touches."""
     key = naming.metadata_key_from_uuid(change.uuid, change.storage_format)
-    creates = change.mode in (changes.WriteMode.REPLACE, changes.WriteMode.CREATE)
-    read = (
-        header_store.read_replaced_base
-        if change.mode is changes.WriteMode.REPLACE
-        else header_store.read_optional_base
-    )
+    replaces = change.mode is changes.WriteMode.REPLACE
+    creates = replaces or change.mode is changes.WriteMode.CREATE
+    read = header_store.read_replaced_base if replaces else header_store.read_optional_base
     base = operation.settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
     if base.state is None or creates:
         return base
@@ -231,11 +225,14 @@ def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> Da
     return loaded
 
 
-def _add_entries(change: changes.ChangeSet, column: str, update: changes.IndexUpdate) -> changes.ChangeSet:
-    present = change.indices.get(column)
+def _add_entries(
+    change: changes.ChangeSet, missing: changes.MissingIndexEntries, read_index: IndexReader
+) -> changes.ChangeSet:
+    update = read_index(missing.column, missing.labels.to_pylist())
+    present = change.indices.get(missing.column)
     if present is not None:
         update = changes.IndexUpdate.merge([present, update])
-    return attrs.evolve(change, indices={**change.indices, column: update})
+    return attrs.evolve(change, indices={**change.indices, missing.column: update})
 
 
 def is_committed(state: DatasetMetadata | None, change: changes.ChangeSet) -> bool:
@@ -488,9 +485,9 @@ def _put_state(
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
         check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
-        token = compare_and_swap_header(
-            blobs, base.uuid, base.header_key, header, base.header_at_key, base.token
-        )
+        # the content that the new header replaces, unless that is in the other format
+        old = base.old.content if base.old is not None and base.old.key == base.header_key else None
+        token = compare_and_swap_header(blobs, base.uuid, base.header_key, header, old, base.token)
         if base.old is None:
             _confirm(blobs, base, new, files)
         if replace:

@@ -305,27 +305,9 @@ class LocalBlobStore(blob_store.BlobStore):
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            self._remember_folder(above)
-
-    def _create_folder(self, folder: str) -> None:
-        """Make the directory of a file, and check it as `_check_folder` does."""
-        above = folder.rpartition("/")[0]
-        self._check_folder(above)
-        try:
-            os.mkdir(f"{self.root}/{folder}")
-        except FileExistsError:
-            self._check_folder(folder)
-        except FileNotFoundError:
-            # its parents are made with the file
-            return
-        if above in self._checked_folders or not above:
-            # no link, as it is new or checked
-            self._remember_folder(folder)
-
-    def _remember_folder(self, folder: str) -> None:
-        if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
-            self._checked_folders.clear()
-        self._checked_folders.add(folder)
+            if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
+                self._checked_folders.clear()
+            self._checked_folders.add(above)
 
     def _check_link(self, path: str) -> None:
         inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
@@ -365,11 +347,7 @@ class LocalBlobStore(blob_store.BlobStore):
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         try:
-            folder = blob_store.check_key(key).rpartition("/")[0]
-            if folder and folder not in self._checked_folders:
-                # most likely missing, and a failed attempt to create a file costs as much
-                self._create_folder(folder)
-            path = f"{self.root}/{key}"
+            path = self._path(key)
             descriptor, temporary = create_temporary(path, self._perm)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
@@ -461,22 +439,13 @@ def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
             descriptor = os.open(temporary, _CREATE, 0o666)
             break
         # a concurrent deletion may remove the directory at any time, even while its parents are made
-        with suppress(FileExistsError):
-            _make_directory(folder)
+        with suppress(FileExistsError, FileNotFoundError):
+            os.makedirs(folder)
     else:
         descriptor = os.open(temporary, _CREATE, 0o666)
     if perm is not None:
         os.fchmod(descriptor, perm)
     return descriptor, temporary
-
-
-def _make_directory(folder: str) -> None:
-    """Make a directory; usually its parent exists, and one call is enough."""
-    try:
-        os.mkdir(folder)
-    except FileNotFoundError:
-        with suppress(FileNotFoundError):
-            os.makedirs(folder, exist_ok=True)
 
 
 def read_all(descriptor: int, size: int) -> bytes:

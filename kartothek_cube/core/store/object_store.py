@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import importlib
 import importlib.util
 import io
@@ -14,10 +15,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
-from http import HTTPStatus
-from http.client import HTTPException
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -385,12 +383,10 @@ class ObjectBlobStore(blob_store.BlobStore):
             self.put_object(key, b"", _NO_VERSION)
         except FileExistsError:
             return True
-        except NotImplementedError:
+        except (NotImplementedError, ObjectStoreError) as error:
+            if isinstance(error, ObjectStoreError) and "501 Not Implemented" not in str(error):
+                raise
             return False
-        except ObjectStoreError as error:
-            if "501 Not Implemented" in str(error):
-                return False
-            raise
         self.delete([key])
         return False
 
@@ -433,11 +429,11 @@ class ObjectBlobStore(blob_store.BlobStore):
         except HTTPError as error:
             code = error.code
             error.close()
-        except (OSError, HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:
             raise ObjectStoreError(f"{self._location.url}: {remove_secrets(error, self._location)}") from None
-        if code == HTTPStatus.PRECONDITION_FAILED:
+        if code == http.HTTPStatus.PRECONDITION_FAILED:
             raise FileExistsError(errno.EEXIST, "another version is there", key)
-        if code == HTTPStatus.NOT_FOUND:
+        if code == http.HTTPStatus.NOT_FOUND:
             raise KeyError(key)
         raise ObjectStoreError(f"{self._location.url}: the answer to the deletion of {key!r} is {code}")
 
@@ -448,12 +444,11 @@ class ObjectBlobStore(blob_store.BlobStore):
         key = f"kartothek_cube-probe-{uuid.uuid4().hex}"
         self.put_object(key, b"")
         can_delete = False
-        # other errors: credentials that cannot sign, or a proxy that only obstore is configured for
-        with suppress(OSError, ValueError, KeyError, NotImplementedError):
-            try:
-                self._delete_version(key, _NO_VERSION)
-            except FileExistsError:
-                can_delete = True
+        try:
+            self._delete_version(key, _NO_VERSION)
+        except (OSError, ValueError, KeyError, NotImplementedError) as error:
+            # others: credentials that cannot sign, or a proxy that only obstore is configured for
+            can_delete = isinstance(error, FileExistsError)
         self.delete([key])
         _CAN_DELETE[self._location] = can_delete
         return can_delete

@@ -16,11 +16,7 @@ from kartothek_cube.kartothek_paths import install_finder
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import *
     from kartothek_cube.core.store.resolve import ensure_store
-    from kartothek_cube.io.eager import (
-        read_table,
-        store_dataframes_as_dataset,
-        update_dataset_from_dataframes,
-    )
+    from kartothek_cube.io.eager import *
 
     __version__: str
 

@@ -63,12 +63,8 @@ def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInpu
     """Files of one physical partition, their rows and bytes; ``partitions`` is always 1."""
     blobs = open_blobs(store)
     counted = [file_stats(blobs, key) for partition in metapartitions for key in partition.files.values()]
-    return {
-        "blobsize": sum(size for size, _ in counted),
-        "files": len(counted),
-        "partitions": 1,
-        "rows": sum(rows for _, rows in counted),
-    }
+    size, rows = map(sum, zip((0, 0), *counted, strict=True))
+    return {"blobsize": size, "files": len(counted), "partitions": 1, "rows": rows}
 
 
 def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFrame:

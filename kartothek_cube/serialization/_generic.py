@@ -204,10 +204,8 @@ def filter_df_from_predicates(
     expressions.check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
 
     def mask_of_literal(literal: LiteralType) -> pa.BooleanArray:
-        column, op, value = literal
-        rows = filter_array_like(
-            df[column], op, value, strict_date_types=strict_date_types, column_name=column
-        )
+        name, op, value = literal
+        rows = filter_array_like(df[name], op, value, strict_date_types=strict_date_types, column_name=name)
         return pa.array(rows)
 
     return df[to_numpy(expressions.evaluate(node, mask_of_literal, len(df)))]

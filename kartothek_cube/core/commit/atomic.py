@@ -144,10 +144,8 @@ def _commit_participants(
 
 def _replace_header(blobs: BlobStore, receipt: CommitReceipt, header: bytes) -> Token:
     """Put another header in place of that of a commit; return its version."""
-    base = receipt.base
-    return header_store.compare_and_swap_header(
-        blobs, base.uuid, base.header_key, header, receipt.header, receipt.token
-    )
+    uuid, key = receipt.base.uuid, receipt.base.header_key
+    return header_store.compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
@@ -208,9 +206,8 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     base, restore = receipt.base, partial(header_store.restore_if_ours, blobs)
     # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
     # the state before was. Else False if the header is no longer that of the commit.
-    if base.aborted is None and header_store.retry_request(
-        lambda: restore(base.header_key, receipt.header, base.header, delete=True)
-    ):
+    restore_header = partial(restore, base.header_key, receipt.header, base.header, delete=True)
+    if base.aborted is None and header_store.retry_request(restore_header):
         header_store.retry_request(lambda: restore(base.schema_key, receipt.schema, base.schema))
         return None
     for _ in header_store.attempts():
@@ -227,11 +224,8 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     except errors.DatasetNotFoundError:
         return
     state: Any = base.state
-    if (
-        receipt.operation
-        and base.record is not None
-        and (base.participation is None or base.participation.operation != receipt.operation)
-    ):
+    is_other = base.participation is None or base.participation.operation != receipt.operation
+    if receipt.operation and base.record is not None and is_other:
         # another writer has aborted the operation, and gone back to the state before it
         return
     if old is not None and state == old:
@@ -272,18 +266,15 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
     raise errors.ConcurrentWriteError(uuid)
 
 
-def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
-    """Undo the commits of an operation, the last one first; return whether all could be undone."""
+def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
+    """Undo the commits of an operation, the last one first."""
     # The failure that made this necessary is the one to raise, so that another one here is only logged.
-    complete = True
     for receipt in reversed(receipts):
         try:
             rollback(blobs, receipt)
             operation.delete_before(blobs, receipt.before)
         except Exception as error:
-            complete = False
             _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.base.uuid, error)
-    return complete
 
 
 def invert(
@@ -345,18 +336,16 @@ def _invert_metadata(
 ) -> dict[str, Any]:
     """The metadata of the newest state; keys that still have the value of the commit get their old one."""
     before = new.metadata if old is None else old.metadata
-    result = _invert_entries(state.metadata, before, new.metadata)
+    result = _invert_dict(state.metadata, before, new.metadata)
     # other writers may have added batches and staged writes to those of the commit
     for key in (BATCHES, STAGED):
         entries = [entries_of(each, key) for each in (state, old, new)]
         if entries[0] and entries[2]:
-            result[key] = _invert_entries(*entries)
+            result[key] = _invert_dict(*entries)
     return {key: value for key, value in result.items() if value != {} or key not in (BATCHES, STAGED)}
 
 
-def _invert_entries(
-    state: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
-) -> dict[str, Any]:
+def _invert_dict(state: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of the newest state; those that still have the value of a commit get their old one."""
     result = dict(state)
     for key in (set(old) | set(new)) - {naming.TOMBSTONES_KEY}:

@@ -204,9 +204,8 @@ class NoUnseenPartitions:
         seen = state.partition_table.positions(self.labels)
         unseen[seen[seen >= 0]] = False
         if unseen.any():
-            raise errors.ConcurrentWriteError(
-                change.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
-            )
+            labels = state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
+            raise errors.ConcurrentWriteError(change.uuid, labels)
 
 
 @attrs.frozen
@@ -221,9 +220,8 @@ class UnchangedMetadata:
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has set it since."""
         if state.metadata.get(self.key) != self.value:
-            raise errors.ConcurrentWriteError(
-                change.uuid, detail=f"Another writer has {self.action} since this operation began. Repeat it."
-            )
+            detail = f"Another writer has {self.action} since this operation began. Repeat it."
+            raise errors.ConcurrentWriteError(change.uuid, detail=detail)
 
 
 @attrs.frozen
@@ -262,11 +260,10 @@ _STAGED_DAYS = 30
 
 def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
     """The state after a change whose requirements are met; changed indices have no storage key yet."""
-    new = (
-        _create(state, change)
-        if state is None or change.mode is WriteMode.REPLACE
-        else _update(state, change)
-    )
+    if state is None or change.mode is WriteMode.REPLACE:
+        new = _create(state, change)
+    else:
+        new = _update(state, change)
     _check_times(new)
     if change.batch is not None:
         stream, number = change.batch
@@ -334,11 +331,8 @@ def check_settings(metadata: Mapping[str, Any]) -> None:
 
 def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata that survive an overwrite or a rollback."""
-    return {
-        key: metadata[key]
-        for key in (history.KEEP_HISTORY, naming.PUBLISH, naming.CONTRACT)
-        if key in metadata
-    }
+    kept = (history.KEEP_HISTORY, naming.PUBLISH, naming.CONTRACT)
+    return {key: metadata[key] for key in kept if key in metadata}
 
 
 def cube_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -509,12 +503,10 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
         return state.schema
     if state.schema is None or not (len(state.schema) or len(state.partition_table)):
         return change.schema
-    evolving = state.metadata if change.merge_schema else None
+    stored = state.metadata if change.merge_schema else None
     keys = state.partition_keys or ()
     try:
-        united = evolution.unite_schemas(
-            state.schema, change.schema, keys, evolving, change.uuid, change.table
-        )
+        united = evolution.unite_schemas(state.schema, change.schema, keys, stored, change.uuid, change.table)
     except ValueError as error:
         if change.replaces is None:
             raise

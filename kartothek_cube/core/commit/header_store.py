@@ -327,16 +327,14 @@ def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[
     return {**metadata, naming.TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
 
 
-def remove_tombstones(
-    metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
-) -> dict[str, Any]:
+def remove_tombstones(metadata: Mapping[str, Any], collection: str, deleted: Set[str]) -> dict[str, Any]:
     """Metadata without the tombstones of a collection that has finished deleting these names."""
     # Those of another one, which was killed, are removed as well once they are old and all their files are
     # deleted: a file whose name holds a UUID is never written again.
     entries = {
         name: entry
         for name, entry in tombstone_entries(metadata).items()
-        if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
+        if name != collection and not (_is_old(entry) and _names(entry) <= deleted)
     }
     return inherit_tombstones(metadata, entries)
 

@@ -20,12 +20,8 @@ from kartothek_cube.core import errors, expressions, history, hooks, naming, pru
 from kartothek_cube.core import schema as schemas
 from kartothek_cube.core.commit import change as changes
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.header_store import (
-    BaseState,
-    CommitReceipt,
-    check_files,
-    compare_and_swap_header,
-)
+from kartothek_cube.core.commit.change import WriteMode
+from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
@@ -63,9 +59,8 @@ def commit(
         except changes.MissingIndexEntries as missing:
             # the writers of the files did not know of an index that was added since
             if read_index is None:
-                raise ValueError(
-                    f"Partitions without entries for the index on {missing.column} of dataset {change.uuid}"
-                ) from None
+                index = f"the index on {missing.column} of dataset {change.uuid}"
+                raise ValueError(f"Partitions without entries for {index}") from None
             change = _add_entries(change, missing, read_index)
         except errors.MissingFileError as missing:
             # a faster writer replaced this index, and a collection deleted it, before it was read here
@@ -133,12 +128,12 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
     new = _check_and_apply(base.state, change)
     has_entries = len(change.added) or change.new_indices or change.statistics is not None
     # the header would have the same content as the stored one
-    is_unchanged = not has_entries and change.mode is not changes.WriteMode.REPLACE and new == base.state
+    is_unchanged = not has_entries and change.mode is not WriteMode.REPLACE and new == base.state
     if is_unchanged and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     statistics = None
     if change.statistics is not None or change.schema_update is not None:
-        is_new = base.state is None or change.mode is changes.WriteMode.REPLACE
+        is_new = base.state is None or change.mode is WriteMode.REPLACE
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
         statistics = changes.update_statistics(old, new, change)
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
@@ -170,7 +165,7 @@ def preview(
     """The state that a commit of a change on top of a state would give; nothing is stored."""
     if state is not None and is_committed(state, change):
         return state
-    if state is not None and change.mode not in (changes.WriteMode.REPLACE, changes.WriteMode.CREATE):
+    if state is not None and change.mode not in (WriteMode.REPLACE, WriteMode.CREATE):
         state = _load_indices(blobs, state, change)
     while True:
         try:
@@ -182,8 +177,8 @@ def preview(
 def _load_base(blobs: BlobStore, change: changes.ChangeSet) -> BaseState:
     """The newest settled state with the indices that a change touches."""
     key = naming.metadata_key_from_uuid(change.uuid, change.storage_format)
-    replaces = change.mode is changes.WriteMode.REPLACE
-    creates = replaces or change.mode is changes.WriteMode.CREATE
+    replaces = change.mode is WriteMode.REPLACE
+    creates = replaces or change.mode is WriteMode.CREATE
     read = header_store.read_replaced_base if replaces else header_store.read_optional_base
     base = operation.settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
     if base.state is None or creates:
@@ -275,7 +270,7 @@ def commit_state(
     new: DatasetMetadata,
     files: Sequence[str],
     *,
-    mode: changes.WriteMode = changes.WriteMode.UPDATE,
+    mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
     info: history.OperationInfo | None = None,
     hides: bool = False,
@@ -291,7 +286,7 @@ def commit_state(
         role.check(blobs, base)
     if base.state is None and base.old is not None:
         # a damaged dataset, one of an aborted operation, or a reserved header
-        mode = changes.WriteMode.REPLACE
+        mode = WriteMode.REPLACE
     try:
         indices, extra = store_indices(blobs, new, written), new.extra
         if statistics is not None:
@@ -300,9 +295,8 @@ def commit_state(
             written.append(naming.statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
-        if base.aborted is not None or (
-            mode is not changes.WriteMode.REPLACE and not base.is_confirmed and base.state is not None
-        ):
+        is_unconfirmed = base.state is not None and not base.is_confirmed
+        if base.aborted is not None or (mode is not WriteMode.REPLACE and is_unconfirmed):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
@@ -318,13 +312,11 @@ def commit_state(
             extra=copy_json({**extra, COMMIT_RECORD: record.to_field()}),
         )
         header = header_store.render(new, base.header_key)
-        receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)
+        receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(Exception):
-            if snapshot is not None and not (
-                history.is_before_key(snapshot) or blobs.exists(base.header_key)
-            ):
+            if snapshot and not (history.is_before_key(snapshot) or blobs.exists(base.header_key)):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
@@ -411,11 +403,8 @@ def commit_copy(
     collections = _read_tombstones(blobs, base)
     before = None
     final = b"" if base.state is not None or collections else header
-    if (
-        collections != header_store.tombstone_entries(new.metadata)
-        or base.old is not None
-        or role is not None
-    ):
+    has_tombstones = collections != header_store.tombstone_entries(new.metadata)
+    if has_tombstones or base.old is not None or role is not None:
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role, collections)
         record = _next_record(base, new, role, before)
@@ -427,9 +416,7 @@ def commit_copy(
         new = new.copy(metadata=header_store.inherit_tombstones(new.metadata, collections), extra=extra)
         header = header_store.render(new, base.header_key)
     try:
-        receipt = _put_state(
-            blobs, base, new, header, files, collections, changes.WriteMode.REPLACE, schema, snapshot=before
-        )
+        receipt = _put_state(blobs, base, new, header, files, collections, WriteMode.REPLACE, before, schema)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         operation.delete_before(blobs, before)
         raise
@@ -464,13 +451,12 @@ def _put_state(
     header: bytes,
     files: Sequence[str],
     collections: dict[str, Any],
-    mode: changes.WriteMode,
-    schema: bytes | None = None,
-    *,
+    mode: WriteMode,
     snapshot: str | None,
+    schema: bytes | None = None,
 ) -> CommitReceipt:
     """Put schema file and header of a state, and confirm a first header."""
-    replace = mode is changes.WriteMode.REPLACE
+    replace = mode is WriteMode.REPLACE
     put: bytes | None = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
@@ -484,10 +470,12 @@ def _put_state(
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
-        check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
+        header_store.check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
         # the content that the new header replaces, unless that is in the other format
         old = base.old.content if base.old is not None and base.old.key == base.header_key else None
-        token = compare_and_swap_header(blobs, base.uuid, base.header_key, header, old, base.token)
+        token = header_store.compare_and_swap_header(
+            blobs, base.uuid, base.header_key, header, old, base.token
+        )
         if base.old is None:
             _confirm(blobs, base, new, files)
         if replace:
@@ -512,7 +500,7 @@ def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Seq
     record = parse_record(new.extra)
     commit_id = "" if record is None else record.unconfirmed or record.commit
     names = header_store.confirm_first_commit(blobs, base.uuid, base.header_key, files, commit_id)
-    put_tombstoned_schema_again(blobs, base, new, names)
+    put_schema_again(blobs, base, new, names)
 
 
 def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
@@ -548,7 +536,7 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
 
 
 def put_schema(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, mode: changes.WriteMode, content: bytes | None
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, mode: WriteMode, content: bytes | None
 ) -> bytes | None:
     """Write the schema file of a new state unless the stored one holds its schema; return what was put."""
     if new.schema is None:
@@ -560,7 +548,7 @@ def put_schema(
             raise
         # left by a dataset that is damaged or deleted, and replaced now
         old = None
-    replace = mode is changes.WriteMode.REPLACE
+    replace = mode is WriteMode.REPLACE
     version = schemas.schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
@@ -574,7 +562,8 @@ def put_schema(
         # old and new schema in one file: until the header follows, each header finds its own in it
         content = schemas.schema_to_bytes(schemas.next_version(new.schema, version, old, replaced))
     try:
-        compare_and_swap_header(blobs, base.uuid, base.schema_key, content, base.schema, base.schema_token)
+        schema_file = base.uuid, base.schema_key, content, base.schema, base.schema_token
+        header_store.compare_and_swap_header(blobs, *schema_file)
     except errors.UnknownOutcomeError as error:
         # nothing is unknown: the header is not put yet
         raise error.__cause__ or error from None
@@ -595,9 +584,7 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     blobs.put_if(base.schema_key, schemas.schema_to_bytes(file), token)
 
 
-def put_tombstoned_schema_again(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]
-) -> None:
+def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]) -> None:
     """Write the schema file of a first commit again if a collection is deleting it, or has deleted it."""
     if new.schema is None:
         return
@@ -609,9 +596,8 @@ def put_tombstoned_schema_again(
             if content is not None and (attempt or name not in tombstoned):
                 return
             # another version than the collection has read, so that its deletion by condition fails
-            file = schemas.schema_to_bytes(
-                schemas.next_version(new.schema, schemas.schema_version_of(new.metadata), None, None)
-            )
+            version = schemas.schema_version_of(new.metadata)
+            file = schemas.schema_to_bytes(schemas.next_version(new.schema, version, None, None))
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return

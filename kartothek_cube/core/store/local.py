@@ -161,16 +161,8 @@ class LocalBlobStore(blob_store.BlobStore):
     def flush(self, keys: Sequence[str]) -> None:
         if not self._durable:
             return
-        paths, folders = [], set()
-        for key in keys:
-            paths.append(self._path(key))
-            folder = key
-            while folder:
-                folder = folder.rpartition("/")[0]
-                if folder in folders:
-                    break
-                folders.add(folder)
-        sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
+        folders = {folder for key in keys for folder in _folders_above(key)}
+        sync_all(map(self._path, keys), [f"{self.root}/{folder}" for folder in folders])
 
     @_retry_if_removed
     def put_new(self, key: str, data: blob_store.Data) -> None:
@@ -185,9 +177,8 @@ class LocalBlobStore(blob_store.BlobStore):
             self._sync_folders(key, created=token is None)
         except OSError as error:
             # no ordinary failure: the blob is visible, though not durable
-            raise blob_store.FlushError(
-                error.errno, f"{key!r} was written, but not flushed: {error}"
-            ) from error
+            message = f"{key!r} was written, but not flushed: {error}"
+            raise blob_store.FlushError(error.errno, message) from error
         return result
 
     def _swap(
@@ -378,15 +369,11 @@ class LocalBlobStore(blob_store.BlobStore):
         """Flush the directories from the file up to the root: any of them, and the root, may be new."""
         if not self._durable:
             return
-        folder = key
-        while folder:
-            folder = folder.rpartition("/")[0]
+        for folder in _folders_above(key):
             sync_folder(f"{self.root}/{folder}")
         # The root and directories above it may be new. A new root has no header, and its files are worthless
         # without one: so it is enough to flush the directories above when a header is created.
-        above = self.root if created and "/" not in key else ""
-        while above:
-            above = above.rpartition("/")[0]
+        for above in _folders_above(self.root if created and "/" not in key else ""):
             # a directory without read permission was not created by this process
             with suppress(PermissionError):
                 sync_folder(above or "/")
@@ -399,6 +386,13 @@ class LocalBlobStore(blob_store.BlobStore):
 
     def _hold_lock(self) -> AbstractContextManager[None]:
         return hold_lock(self.root or "/") if self.can_swap else nullcontext()
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    """The directories of a path, from its own up to the root, which is empty."""
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def _token(info: os.stat_result) -> blob_store.Token:

@@ -85,10 +85,8 @@ def load_library(kind: str) -> ObstoreModules:
             try:
                 state.library = _load_second_copy() if state.forked else _import_library()
             except ModuleNotFoundError:
-                raise ModuleNotFoundError(
-                    f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'",
-                    name="obstore",
-                ) from None
+                message = f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'"
+                raise ModuleNotFoundError(message, name="obstore") from None
         return state.library
 
 
@@ -175,10 +173,8 @@ def remove_secrets(problem: Exception, location: object_url.Location) -> str:
     text = str(problem).partition("\n\nDebug source")[0]
     # signatures are parameters of URLs
     text = re.sub(r"\?[^\s'\"]+", "?...", " ".join(text.split()))
-    secrets = location.secrets + [
-        value for name, value in os.environ.items() if _ENVIRONMENT(name) and _SECRET_NAME(name)
-    ]
-    for secret in sorted(secrets, key=len, reverse=True):
+    variables = [value for name, value in os.environ.items() if _ENVIRONMENT(name) and _SECRET_NAME(name)]
+    for secret in sorted(location.secrets + variables, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, "***")
     return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]} ..."
@@ -199,12 +195,7 @@ _SIGNED_FOR = timedelta(hours=1)
 _SIGNED_BRIEFLY = timedelta(minutes=5)
 _TIMEOUT_S = 30
 # servers' responses to a range that starts behind the end
-_BEHIND_END = (
-    "416 Range Not Satisfiable",
-    "non-partial response",
-    "Wanted range starting at",
-    "bytes 0--1/0",
-)
+_PAST_END = ("416 Range Not Satisfiable", "non-partial response", "Wanted range starting at", "bytes 0--1/0")
 # attribute that identifies a conditional write; letters only, since proxies and Azure accept few other names
 _WRITE_ID = "kartothekwrite"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -306,7 +297,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         try:
             return self._call(name, blob_store.check_key(key), key, **kwargs)
         except ObjectStoreError as error:
-            if any(text in str(error) for text in _BEHIND_END):
+            if any(text in str(error) for text in _PAST_END):
                 return None
             raise
 

@@ -175,9 +175,8 @@ def _parse_account(kind: str, authority: str, options: dict[str, str]) -> str:
     """Container of ``container@account.dfs.core.windows.net``; the account is added to the options."""
     bucket, _, host = authority.rpartition("@")
     if kind != "az":
-        raise ValueError(
-            f"user and password belong into the environment, or into the options {_CREDENTIALS[kind]}"
-        )
+        names = _CREDENTIALS[kind]
+        raise ValueError(f"user and password belong into the environment, or into the options {names}")
     match = _HOST(host)
     if match is None:
         raise ValueError("after '@', a host such as account.dfs.core.windows.net is expected")
@@ -189,7 +188,7 @@ def _parse_account(kind: str, authority: str, options: dict[str, str]) -> str:
     return bucket
 
 
-def settings(location: Location) -> list[dict[str, Any]]:
+def settings(location: Location) -> tuple[dict[str, Any], ...]:
     """Arguments of obstore (config, client, retry) by the options; ValueError names an invalid option."""
     groups: dict[str, dict[str, Any]] = {"config": {}, "client": {}, "retry": {}, "backoff": {}}
     for name, text in location.options:
@@ -202,7 +201,7 @@ def settings(location: Location) -> list[dict[str, Any]]:
         groups["retry"]["backoff"] = groups["backoff"]
     if location.kind == "gs":
         _point_to_emulator(groups["config"])
-    return [groups["config"], groups["client"], groups["retry"]]
+    return groups["config"], groups["client"], groups["retry"]
 
 
 def client_options(location: Location) -> dict[str, str | int]:

@@ -134,19 +134,17 @@ class GenericBlobStore(blob_store.BlobStore):
         if not hasattr(self._store, "iter_prefixes"):
             return super().list_dir(prefix)
         blob_store.check_prefix(prefix)
-        prefixes = self._list_retrying(lambda: self._store.iter_prefixes("/", prefix))
-        return sorted(
-            {key for key in prefixes if key.startswith(prefix) and blob_store.is_key(key.removesuffix("/"))}
-        )
+        prefixes = set(self._list_retrying(lambda: self._store.iter_prefixes("/", prefix)))
+        keys = [key for key in prefixes if blob_store.is_key(key.removesuffix("/"))]
+        return sorted(key for key in keys if key.startswith(prefix))
 
     def list(self, prefix: str) -> blob_store.Blobs:
         blob_store.check_prefix(prefix)
         has_iterator = getattr(self._store, "iter_keys", None) is not None
         listing = self._get_method("iter_keys" if has_iterator else "keys")
-        keys = self._list_retrying(lambda: listing(prefix))
-        return [
-            blob_store.Blob(key) for key in sorted(keys) if key.startswith(prefix) and blob_store.is_key(key)
-        ]
+        keys = sorted(self._list_retrying(lambda: listing(prefix)))
+        keys = [key for key in keys if key.startswith(prefix) and blob_store.is_key(key)]
+        return list(map(blob_store.Blob, keys))
 
     def _list_retrying(self, listing: Callable[[], Iterable[str]]) -> blob_store.Keys:
         for _ in range(_ATTEMPTS):
@@ -320,8 +318,9 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
     try:
         pickle.dumps(store)
     except (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        name = _class_name(store)
         raise TypeError(
-            f"a store of class {_class_name(store)} cannot be pickled ({error}): pass a factory or a URL"
+            f"a store of class {name} cannot be pickled ({error}): pass a factory or a URL"
         ) from error
     return ConstantStoreFactory(store)
 
@@ -410,9 +409,8 @@ def _open_directory(url: str) -> KeyValueStore:
         if os.path.isfile(root):
             raise ValueError(f"{root} is a file; a store is a directory")
         if not create_if_missing:
-            raise ValueError(
-                f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
-            )
+            problem = f"the directory {root} does not exist, and create_if_missing=false"
+            raise ValueError(f"{problem}; {_list_known_schemes()}")
     # a store of its own for each caller: users may set attributes
     store = object.__new__(type(template))
     store.__dict__.update(vars(template))

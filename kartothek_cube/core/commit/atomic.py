@@ -219,11 +219,10 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
 
 def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     old = receipt.base.state
-    try:
-        base = header_store.read_base(blobs, receipt.base.uuid, receipt.state.table_name)
-    except errors.DatasetNotFoundError:
+    base = header_store.read_optional_base(blobs, receipt.base.uuid, receipt.state.table_name, "")
+    state = base.state
+    if state is None:
         return
-    state: Any = base.state
     is_other = base.participation is None or base.participation.operation != receipt.operation
     if receipt.operation and base.record is not None and is_other:
         # another writer has aborted the operation, and gone back to the state before it
@@ -244,7 +243,7 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
 
     def read() -> BaseState:
         table = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name
-        return header_store.read_base(blobs, uuid, table)
+        return header_store.read_optional_base(blobs, uuid, table, "")
 
     # A slow writer whose operation is aborted here by mistake begins again.
     for _ in header_store.attempts():
@@ -296,13 +295,12 @@ def invert(
         extra = with_widths(state.extra, old.schema, old.widths)
         return old.copy(metadata=metadata, indices=unloaded, extra=extra)
     if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
-        raise errors.ConcurrentWriteError(
-            state.uuid,
-            added.labels.to_pylist(),
+        detail = (
             "A part of an operation could not be taken back: other writers have replaced the partitions that "
             "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
-            "operation if it is still wanted.",
+            "operation if it is still wanted."
         )
+        raise errors.ConcurrentWriteError(state.uuid, added.labels.to_pylist(), detail)
     # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
     restored = (before.positions(state.partition_table.labels), before.positions(removed.labels))
     kept = np.sort(np.concatenate([positions[positions >= 0] for positions in restored]))

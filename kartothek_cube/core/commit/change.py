@@ -156,11 +156,9 @@ class ChangeSet:
         if self.replaces is not None and self.mode is not WriteMode.REPLACE:
             absent = state.partition_table.positions(self.replaces) < 0
             if absent.any():
-                raise errors.ConcurrentWriteError(
-                    self.uuid,
-                    self.replaces.filter(pa.array(absent)).to_pylist(),
-                    "They were replaced or removed since this operation read them. Repeat it.",
-                )
+                labels = self.replaces.filter(pa.array(absent)).to_pylist()
+                detail = "They were replaced or removed since this operation read them. Repeat it."
+                raise errors.ConcurrentWriteError(self.uuid, labels, detail)
 
     def is_index_rebuild(self, state: DatasetMetadata | None) -> bool:
         """Whether the change only rebuilds indices that a state has, as a repair does."""
@@ -179,10 +177,7 @@ class ChangeSet:
         if self.overwrites_partitions and len(self.added):
             written = partition_folders(self.added, keys, keys, state.schema)
             mask |= to_numpy(pc.is_in(partition_folders(table, keys, keys, state.schema), value_set=written))
-        if mask.any():
-            added = table.positions(self.added.labels)
-            mask[added[added >= 0]] = False
-        return mask
+        return mask & (self.added.positions(table.labels) < 0) if mask.any() else mask
 
 
 class Requirement(Protocol):
@@ -200,12 +195,10 @@ class NoUnseenPartitions:
 
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has added one since."""
-        unseen = change.removal_mask(state)
-        seen = state.partition_table.positions(self.labels)
-        unseen[seen[seen >= 0]] = False
+        labels = state.partition_table.labels
+        unseen = change.removal_mask(state) & ~to_numpy(pc.is_in(labels, value_set=self.labels))
         if unseen.any():
-            labels = state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
-            raise errors.ConcurrentWriteError(change.uuid, labels)
+            raise errors.ConcurrentWriteError(change.uuid, labels.filter(pa.array(unseen)).to_pylist())
 
 
 @attrs.frozen
@@ -347,21 +340,20 @@ def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:
 
 
 def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
-    indices, inherited = {}, inherited_settings({} if state is None else state.metadata)
-    for column, update in change.indices.items():
-        _check_covered(column, change.added.labels, update)
-        indices[column] = _index(column, update.entries, change.schema)
+    inherited = inherited_settings({} if state is None else state.metadata)
+    labels, schema = change.added.labels, change.schema
+    # a listing may find other files than this commit added
+    widths = _added_widths(change) if change.explicit else None
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={**inherited, **_without_evolution(_metadata({}, change))},
-        indices=indices,
+        metadata={**inherited, **_metadata({}, change)},
+        indices={column: _new_index(change, column, labels, schema) for column in change.indices},
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),
-        schema=change.schema,
+        schema=schema,
         table_name=change.table,
-        # a listing may find other files than this commit added
-        extra=evolution.with_widths({}, change.schema, _added_widths(change) if change.explicit else None),
+        extra=evolution.with_widths({}, schema, widths),
     )
 
 
@@ -370,7 +362,7 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     if change.replaces is not None:
         removed[state.partition_table.positions(change.replaces)] = True
     partitions = _partitions(state, change, removed)
-    metadata = _without_evolution(_metadata(state.metadata, change))
+    metadata = _metadata(state.metadata, change)
     metadata.setdefault("creation_time", state.metadata.get("creation_time"))
     if naming.EVOLUTION in state.metadata:
         # older files cannot be read without it, whatever a user's function makes of the metadata
@@ -425,15 +417,12 @@ def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> evol
 
 
 def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:
-    if change.merge_metadata is None:
-        return {**stored, **change.metadata}
-    # the user's function may change what it gets, and states are shared
-    return change.merge_metadata([dataset_files.copy_json(dict(stored)), dict(change.metadata)])
-
-
-def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without what only updates of the schema set; users may pass on that of another dataset."""
-    return {key: value for key, value in metadata.items() if key != naming.EVOLUTION}
+    """Merged metadata without what only updates of the schema set; users may pass on another dataset's."""
+    merged = {**stored, **change.metadata}
+    if change.merge_metadata is not None:
+        # the user's function may change what it gets, and states are shared
+        merged = change.merge_metadata([dataset_files.copy_json(dict(stored)), dict(change.metadata)])
+    return {key: value for key, value in merged.items() if key != naming.EVOLUTION}
 
 
 def _partitions(state: DatasetMetadata, change: ChangeSet, removed: Mask) -> PartitionTable:
@@ -466,8 +455,7 @@ def _update_indices(
         if column in (state.partition_keys or ()) or column in new:
             continue
         if len(change.added):
-            _check_covered(column, change.added.labels, change.indices.get(column))
-            added = _index(column, change.indices[column].entries, schema)
+            added = _new_index(change, column, change.added.labels, schema)
             if added.dtype != index.dtype:
                 # only one of both has times that nanoseconds do not hold
                 dtype = common_type(index.dtype, added.dtype)
@@ -477,20 +465,26 @@ def _update_indices(
             index = index.remove_partitions(removed)
         result[column] = index
     for column in sorted(new):
-        _check_covered(column, partitions.labels, change.indices.get(column))
-        entries = change.indices[column].entries.keep_labels(partitions.labels)
-        result[column] = _index(column, entries, schema)
+        result[column] = _new_index(change, column, partitions.labels, schema, drop_others=True)
     return result
 
 
-def _check_covered(column: str, labels: pa.StringArray, update: IndexUpdate | None) -> None:
-    covered = pa.array([], pa.string()) if update is None else update.covered
-    missing = labels.filter(pc.invert(pc.is_in(labels, value_set=covered)))
-    if len(missing):
+def _new_index(
+    change: ChangeSet,
+    column: str,
+    labels: pa.StringArray,
+    schema: SchemaWrapper | None,
+    *,
+    drop_others: bool = False,
+) -> ExplicitSecondaryIndex:
+    """Index of the entries of a change, which have to cover the partitions with some labels."""
+    update = change.indices.get(column)
+    missing = (
+        labels if update is None else labels.filter(pc.invert(pc.is_in(labels, value_set=update.covered)))
+    )
+    if update is None or len(missing):
         raise MissingIndexEntries(column, missing)
-
-
-def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> ExplicitSecondaryIndex:
+    entries = update.entries.keep_labels(labels) if drop_others else update.entries
     dtype = entries.values.type
     if schema is not None and column in schema.names and not pa.types.is_null(schema.field(column).type):
         dtype = schema.field(column).type
@@ -516,8 +510,5 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
         if change.replaces is None or united is None or len(united) == len(state.schema):
             return united
         problem = f"Gone: {', '.join(sorted(set(united.names) - set(state.schema.names)))}"
-    raise errors.ConcurrentWriteError(
-        change.uuid,
-        change.replaces.to_pylist(),
-        f"The schema was changed since this operation read the dataset. Repeat it. {problem}",
-    )
+    detail = f"The schema was changed since this operation read the dataset. Repeat it. {problem}"
+    raise errors.ConcurrentWriteError(change.uuid, change.replaces.to_pylist(), detail)

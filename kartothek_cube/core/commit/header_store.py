@@ -250,14 +250,6 @@ class CommitReceipt:
     rows: int | None = None
 
 
-def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
-    """Read a dataset in order to change it; DatasetNotFoundError if it does not exist."""
-    base = read_optional_base(blobs, uuid, table, "")
-    if base.state is None:
-        raise errors.DatasetNotFoundError(uuid)
-    return base
-
-
 def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
     """Read a dataset, which may be absent, in order to change it or to put a first header at a given key."""
     # the schema before its header: a schema file that is newer than the header still knows its schema

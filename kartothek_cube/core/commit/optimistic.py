@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -209,10 +208,8 @@ def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
 def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
         # the partitions were found by a listing, which shows the files of this very change already
-        added = state.partition_table.positions(change.added.labels)
-        others = np.ones(len(state.partition_table), dtype=bool)
-        others[added[added >= 0]] = False
-        state = state.copy(partitions=state.partition_table.filter(others))
+        table = state.partition_table
+        state = state.copy(partitions=table.filter(change.added.positions(table.labels) < 0))
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:
         touched = set()
@@ -326,8 +323,8 @@ def commit_state(
     receipt = _complete(blobs, receipt, role, snapshot)
     retention = history.snapshot_retention(new.metadata)
     # of a dataset that kept none before, there are none
-    keeps_none = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) == 0
-    if retention or (retention == 0 and base.state is not None and not keeps_none):
+    kept_some = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) != 0
+    if retention or (retention == 0 and kept_some):
         history.expire_snapshots(base.uuid, blobs)
     return new, receipt
 
@@ -361,18 +358,17 @@ def _archive(
 
 def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
     """The record of a commit on top of a base."""
-    commit_id, old = gen_uuid(), base.record
-    inherited = base.participation
-    own = parse_record(new.extra)
+    commit_id, inherited, own = gen_uuid(), base.participation, parse_record(new.extra)
+    old = base.record or CommitRecord("", lineage=gen_uuid(), interrupted=base.old is not None)
     record = CommitRecord(
         commit_id,
         embed_schema(new.schema),
         unconfirmed=commit_id if base.old is None else None,
-        lineage=gen_uuid() if old is None else old.lineage,
-        interrupted=base.old is not None if old is None else old.interrupted,
+        lineage=old.lineage,
+        interrupted=old.interrupted,
         participation=None if inherited is None else inherited.settle(),
-        participants={} if old is None else old.participants,
-        aborted=() if old is None else old.aborted,
+        participants=old.participants,
+        aborted=old.aborted,
         # of a copy, or a state that is restored
         version=None if own is None else own.version,
     )
@@ -400,8 +396,7 @@ def commit_copy(
     """Put the header and schema file of a copy, byte by byte those of its source, in place of a base."""
     if isinstance(role, Decision):
         role.check(blobs, base)
-    collections = _read_tombstones(blobs, base)
-    before = None
+    collections, before = _read_tombstones(blobs, base), None
     final = b"" if base.state is not None or collections else header
     has_tombstones = collections != header_store.tombstone_entries(new.metadata)
     if has_tombstones or base.old is not None or role is not None:
@@ -457,7 +452,7 @@ def _put_state(
 ) -> CommitReceipt:
     """Put schema file and header of a state, and confirm a first header."""
     replace = mode is WriteMode.REPLACE
-    put: bytes | None = None
+    put = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
         # new file, see kartothek_cube.core.schema
@@ -472,10 +467,9 @@ def _put_state(
         blobs.flush(files if snapshot is None else [*files, snapshot])
         header_store.check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
         # the content that the new header replaces, unless that is in the other format
-        old = base.old.content if base.old is not None and base.old.key == base.header_key else None
-        token = header_store.compare_and_swap_header(
-            blobs, base.uuid, base.header_key, header, old, base.token
-        )
+        key = base.header_key
+        old = base.old.content if base.old is not None and base.old.key == key else None
+        token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
         if base.old is None:
             _confirm(blobs, base, new, files)
         if replace:

@@ -72,10 +72,9 @@ def render(state: DatasetMetadataBase, key: str) -> bytes:
 
 def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
     """Content and version of a blob; None for both if there is none."""
-    try:
+    with suppress(KeyError):
         return blobs.get_with_token(key)
-    except KeyError:
-        return None, None
+    return None, None
 
 
 def compare_and_swap_header(
@@ -170,15 +169,14 @@ def restore_if_ours(
     stored, token = read_versioned(blobs, key)
     if put is None or stored != put or old == put:
         return stored == old
-    try:
+    # if another writer is faster, it is no longer ours
+    with suppress(PreconditionFailed):
         if old is not None:
             blobs.put_if(key, old, token)
         elif delete:
             blobs.delete_if(key, token)
-    except PreconditionFailed:
-        # another writer was faster: it is no longer ours
-        return False
-    return True
+        return True
+    return False
 
 
 # -- states -------------------------------------------------------------------------------------------------
@@ -344,8 +342,7 @@ def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(keys: Iterable[str]) -> dict[str, Any]:
-    now = clock.datetime_utcnow().isoformat()
-    return {"since": now, "files": sorted({tombstone_name(key) for key in keys})}
+    return {"since": clock.datetime_utcnow().isoformat(), "files": sorted(set(map(tombstone_name, keys)))}
 
 
 def _names(entry: Any) -> set[str]:

@@ -71,10 +71,9 @@ class Status(Enum):
 
 def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
     """The record in the newest header of a dataset; None if there is none."""
-    try:
+    with suppress(errors.DatasetNotFoundError):
         return parse_stored_record(read_header(uuid, blobs), uuid)
-    except errors.DatasetNotFoundError:
-        return None
+    return None
 
 
 def parse_stored_record(stored: HeaderBlob, uuid: str) -> CommitRecord | None:

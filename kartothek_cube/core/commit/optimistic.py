@@ -80,11 +80,10 @@ def commit(
             break
     if result is None:
         raise errors.ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
-    if hooks.COMMIT_HOOKS:
-        result = result[0], attrs.evolve(result[1], rows=change.rows)
-        if role is None:
-            announce_commit(change.info, [result[1]], is_landed=is_landed)
-    return result
+    receipt = attrs.evolve(result[1], rows=change.rows)
+    if role is None:
+        announce_commit(change.info, [receipt], is_landed=is_landed)
+    return result[0], receipt
 
 
 def announce_commit(
@@ -205,7 +204,7 @@ def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
     return True
 
 
-def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> DatasetMetadata:
+def _load_indices(blobs: BlobStore, state: DatasetMetadata, change: changes.ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
         # the partitions were found by a listing, which shows the files of this very change already
         table = state.partition_table
@@ -213,8 +212,7 @@ def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> Da
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:
         touched = set()
-    loaded: DatasetMetadata = state.load_indices(touched | expressions.columns_of(change.remove_where), blobs)
-    return loaded
+    return state.load_indices(touched | expressions.columns_of(change.remove_where), blobs)
 
 
 def _add_entries(
@@ -605,9 +603,7 @@ def store_indices(
 ) -> dict[str, ExplicitSecondaryIndex]:
     """Write the changed indices, adding their keys to `written`; the result has all indices by key."""
     indices = {}
-    for column, index in state.indices.items():
-        if not isinstance(index, ExplicitSecondaryIndex):
-            continue
+    for column, index in state.secondary_indices.items():
         if index.index_storage_key is None:
             written.append(index.store_new(blobs, state.uuid))
         indices[column] = index.unload()

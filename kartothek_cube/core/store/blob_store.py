@@ -7,7 +7,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
@@ -156,11 +156,10 @@ class BlobStore(ABC):
 
     def exists(self, key: str) -> bool:
         """Whether there is a blob with that key."""
-        try:
+        with suppress(KeyError):
             self.size(key)
-        except KeyError:
-            return False
-        return True
+            return True
+        return False
 
     def open_read(self, key: str) -> BinaryIO:
         """Open a blob as a seekable file, to be closed by the caller.

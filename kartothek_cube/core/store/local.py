@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache, wraps
+from itertools import accumulate
 from stat import S_ISLNK, S_ISREG
 from typing import BinaryIO, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -283,9 +284,7 @@ class LocalBlobStore(blob_store.BlobStore):
         """Refuse a directory that a symbolic link leads out of the store; check each one once."""
         if folder in self._checked_folders or not folder:
             return
-        components = folder.split("/")
-        for depth in range(1, len(components) + 1):
-            above = "/".join(components[:depth])
+        for above in accumulate(folder.split("/"), "{}/{}".format):
             if above in self._checked_folders:
                 continue
             path = f"{self.root}/{above}"
@@ -523,10 +522,9 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
         while not errors:
             try:
                 flush, path = pending.popleft()
+                flush(path)
             except IndexError:
                 return
-            try:
-                flush(path)
             # a garbage collection deleted it: the commit checks its files after this
             except (FileNotFoundError, NotADirectoryError):
                 continue

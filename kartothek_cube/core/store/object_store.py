@@ -150,22 +150,18 @@ def call_translated(
     except (errors.BaseError, FileNotFoundError) as error:
         problem = error
     # outside of the handler: obstore's error may show secrets, so it must not become the context
-    raise _translate(problem, errors, location, key)
-
-
-def _translate(problem: Exception, errors: Any, location: object_url.Location, key: str) -> Exception:
     text = remove_secrets(problem, location)
     if _NO_BUCKET(str(problem)):
-        return ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
+        raise ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
     if isinstance(problem, FileNotFoundError):
-        return KeyError(key)
+        raise KeyError(key)
     if isinstance(problem, (errors.AlreadyExistsError, errors.PreconditionError)):
-        return FileExistsError(errno.EEXIST, text, key)
+        raise FileExistsError(errno.EEXIST, text, key)
     if isinstance(problem, (errors.PermissionDeniedError, errors.UnauthenticatedError)):
-        return PermissionError(errno.EACCES, text, location.url)
+        raise PermissionError(errno.EACCES, text, location.url)
     if isinstance(problem, errors.NotSupportedError):
-        return NotImplementedError(text)
-    return ObjectStoreError(f"{location.url}: {text}")
+        raise NotImplementedError(text)
+    raise ObjectStoreError(f"{location.url}: {text}")
 
 
 def remove_secrets(problem: Exception, location: object_url.Location) -> str:

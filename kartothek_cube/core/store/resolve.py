@@ -271,9 +271,8 @@ def ensure_store(store: blob_store.StoreInput) -> KeyValueStore:
         return store
     result = lazy_store(store)()
     if not is_store(result):
-        raise TypeError(
-            f"expected {_EXPECTED}; the function returned an object of class {_class_name(result)}"
-        )
+        kind = _class_name(result)
+        raise TypeError(f"expected {_EXPECTED}; the function returned an object of class {kind}")
     return result
 
 

@@ -60,9 +60,7 @@ def facts(pairs: Mapping[str, Any]) -> str:
 
 
 def _joined(value: Any) -> Any:
-    if isinstance(value, str | int | float):
-        return value
-    return ", ".join(map(str, value)) or "none"
+    return value if isinstance(value, str | int | float) else ", ".join(map(str, value)) or "none"
 
 
 def plain_text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -187,9 +187,8 @@ def concat_dataframes(dfs: Iterable[pd.DataFrame], default: pd.DataFrame | None 
     first = result = frames[0]
     for df in frames:
         if set(df.columns) != set(first.columns):
-            raise ValueError(
-                f"Not all DataFrames have the same set of columns: {[*first.columns]} and {[*df.columns]}."
-            )
+            both = f"{[*first.columns]} and {[*df.columns]}"
+            raise ValueError(f"Not all DataFrames have the same set of columns: {both}.")
     if len(frames) > 1:
         columns = {name: pd.concat([df[name] for df in frames], ignore_index=True) for name in first.columns}
         result = pd.DataFrame(columns, index=pd.RangeIndex(sum(map(len, frames))), copy=False)

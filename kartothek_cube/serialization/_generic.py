@@ -160,9 +160,7 @@ def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame
     >>> filter_df(pd.DataFrame({"STORE_ID": [1, 2]}), "STORE_ID > 1")["STORE_ID"].tolist()
     [2]
     """
-    if not filter_query or len(df) == 0:
-        return df
-    return df.query(filter_query)
+    return df.query(filter_query) if filter_query and len(df) else df
 
 
 def filter_df_from_predicates(

@@ -465,26 +465,20 @@ def _update_indices(
             index = index.remove_partitions(removed)
         result[column] = index
     for column in sorted(new):
-        result[column] = _new_index(change, column, partitions.labels, schema, drop_others=True)
+        result[column] = _new_index(change, column, partitions.labels, schema)
     return result
 
 
 def _new_index(
-    change: ChangeSet,
-    column: str,
-    labels: pa.StringArray,
-    schema: SchemaWrapper | None,
-    *,
-    drop_others: bool = False,
+    change: ChangeSet, column: str, labels: pa.StringArray, schema: SchemaWrapper | None
 ) -> ExplicitSecondaryIndex:
     """Index of the entries of a change, which have to cover the partitions with some labels."""
     update = change.indices.get(column)
-    missing = (
-        labels if update is None else labels.filter(pc.invert(pc.is_in(labels, value_set=update.covered)))
-    )
+    covered = pa.array([], pa.string()) if update is None else update.covered
+    missing = labels.filter(pc.invert(pc.is_in(labels, value_set=covered)))
     if update is None or len(missing):
         raise MissingIndexEntries(column, missing)
-    entries = update.entries.keep_labels(labels) if drop_others else update.entries
+    entries = update.entries.keep_labels(labels) if len(covered) > len(labels) else update.entries
     dtype = entries.values.type
     if schema is not None and column in schema.names and not pa.types.is_null(schema.field(column).type):
         dtype = schema.field(column).type

@@ -130,8 +130,7 @@ def edit_header(
 
 def other_header_key(uuid: str, key: str) -> str:
     """The key of the header in the other format."""
-    (other,) = set(naming.header_keys(uuid)) - {key}
-    return other
+    return next(other for other in naming.header_keys(uuid) if other != key)
 
 
 def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
@@ -321,12 +320,9 @@ def remove_tombstones(metadata: Mapping[str, Any], collection: str, deleted: Set
     """Metadata without the tombstones of a collection that has finished deleting these names."""
     # Those of another one, which was killed, are removed as well once they are old and all their files are
     # deleted: a file whose name holds a UUID is never written again.
-    entries = {
-        name: entry
-        for name, entry in tombstone_entries(metadata).items()
-        if name != collection and not (_is_old(entry) and _names(entry) <= deleted)
-    }
-    return inherit_tombstones(metadata, entries)
+    others = {name: entry for name, entry in tombstone_entries(metadata).items() if name != collection}
+    done = {name for name, entry in others.items() if _is_old(entry) and _names(entry) <= deleted}
+    return inherit_tombstones(metadata, {name: others[name] for name in others if name not in done})
 
 
 def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -300,13 +300,12 @@ def count_deleted_versions(blobs: BlobStore, coordinator: str, uuids: Sequence[s
 def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]) -> None:
     """Remove deleted datasets from the participants of a coordinator."""
 
+    def stays(uuid: str) -> bool:
+        return uuid not in uuids or any(map(blobs.exists, naming.header_keys(uuid)))
+
     def remove(record: CommitRecord) -> CommitRecord:
         # after the coordinator was read: one that was created again since is listed again, or will be
-        others = {
-            uuid: name
-            for uuid, name in record.participants.items()
-            if uuid not in uuids or any(map(blobs.exists, naming.header_keys(uuid)))
-        }
+        others = {uuid: name for uuid, name in record.participants.items() if stays(uuid)}
         return attrs.evolve(record, participants=others)
 
     _edit_record(blobs, coordinator, remove)

@@ -25,7 +25,6 @@ from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
-from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -135,16 +134,9 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
         statistics = changes.update_statistics(old, new, change)
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
+    is_repair, files = change.is_index_rebuild(base.state), change.files
     return commit_state(
-        blobs,
-        base,
-        new,
-        change.files,
-        mode=change.mode,
-        role=role,
-        info=change.info,
-        statistics=statistics,
-        is_repair=change.is_index_rebuild(base.state),
+        blobs, base, new, files, change.mode, role, change.info, is_repair=is_repair, statistics=statistics
     )
 
 
@@ -264,10 +256,10 @@ def commit_state(
     base: BaseState,
     new: DatasetMetadata,
     files: Sequence[str],
-    *,
     mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
     info: history.OperationInfo | None = None,
+    *,
     hides: bool = False,
     is_repair: bool = False,
     statistics: pa.Table | None = None,
@@ -283,10 +275,12 @@ def commit_state(
         # a damaged dataset, one of an aborted operation, or a reserved header
         mode = WriteMode.REPLACE
     try:
-        indices, extra = store_indices(blobs, new, written), new.extra
+        for index in new.secondary_indices.values():
+            if index.index_storage_key is None:
+                written.append(index.store_new(blobs, new.uuid))
+        extra = dict(new.extra)
         if statistics is not None:
-            name = pruning.store_statistics(blobs, new.uuid, statistics)
-            extra = {**extra, pruning.STATISTICS: name}
+            extra[pruning.STATISTICS] = name = pruning.store_statistics(blobs, new.uuid, statistics)
             written.append(naming.statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
@@ -301,11 +295,9 @@ def commit_state(
             version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
         # copies: users get this state, and that of the base is shared
-        new = new.copy(
-            indices=indices,
-            metadata=copy_json(header_store.inherit_tombstones(new.metadata, collections)),
-            extra=copy_json({**extra, COMMIT_RECORD: record.to_field()}),
-        )
+        metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
+        extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
+        new = _unload_indices(new).copy(metadata=metadata, extra=extra)
         header = header_store.render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot)
     except (PreconditionFailed, errors.ConcurrentWriteError):
@@ -596,18 +588,6 @@ def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, to
     except Exception as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
-
-
-def store_indices(
-    blobs: BlobStore, state: DatasetMetadata, written: list[str]
-) -> dict[str, ExplicitSecondaryIndex]:
-    """Write the changed indices, adding their keys to `written`; the result has all indices by key."""
-    indices = {}
-    for column, index in state.secondary_indices.items():
-        if index.index_storage_key is None:
-            written.append(index.store_new(blobs, state.uuid))
-        indices[column] = index.unload()
-    return indices
 
 
 def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:

@@ -25,7 +25,6 @@ from kartothek_cube.core.store import blob_store
 
 # a FIFO must not block, and a symbolic link as last component is only followed after `_check_link`
 _READ = os.O_RDONLY | os.O_NONBLOCK
-_READ_NO_LINK = _READ | os.O_NOFOLLOW
 _MAX_CHECKED_FOLDERS = 65_536
 # after so many attempts, a removed temporary file is an error
 _ATTEMPTS = 5
@@ -308,7 +307,7 @@ class LocalBlobStore(blob_store.BlobStore):
         path = self._path(key)
         try:
             try:
-                descriptor = os.open(path, _READ_NO_LINK)
+                descriptor = os.open(path, _READ | os.O_NOFOLLOW)
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.EMLINK):
                     raise

@@ -469,9 +469,8 @@ class ObjectBlobStore(blob_store.BlobStore):
         level = self._call("list_with_delimiter", prefix, folder or None)
         names = [f"{path}/" for path in level["common_prefixes"]]
         names += [entry["path"] for entry in level["objects"]]
-        return sorted(
-            name for name in names if name.startswith(prefix) and blob_store.is_key(name.removesuffix("/"))
-        )
+        legal = [name for name in names if blob_store.is_key(name.removesuffix("/"))]
+        return sorted(name for name in legal if name.startswith(prefix))
 
     def _listing_offset(self, prefix: str, start: str) -> str | None:
         """A key just before a prefix, as offset of a listing; None if listings are unsorted."""

@@ -317,10 +317,8 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
     try:
         pickle.dumps(store)
     except (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        name = _class_name(store)
-        raise TypeError(
-            f"a store of class {name} cannot be pickled ({error}): pass a factory or a URL"
-        ) from error
+        problem = f"cannot be pickled ({error}): pass a factory or a URL"
+        raise TypeError(f"a store of class {_class_name(store)} {problem}") from error
     return ConstantStoreFactory(store)
 
 
@@ -338,9 +336,8 @@ def to_url(store: str | os.PathLike[str]) -> str:
             raise ValueError(f"cannot open a store at {redact_url(store)!r}: expected file:///path")
         query = f"?{parts.query}" if parts.query else ""
         return _directory_url(unquote(parts.path)) + query
-    if "://" in store or not _is_path(store):
-        return store
-    return _directory_url(os.path.expanduser(store))
+    is_url = "://" in store or not _is_path(store)
+    return store if is_url else _directory_url(os.path.expanduser(store))
 
 
 def _is_path(text: str) -> bool:

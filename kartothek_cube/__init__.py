@@ -50,11 +50,9 @@ def __getattr__(name: str) -> Any:
     """Load a name of the API, or ``__version__``, on first use: both take time."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name != "__version__":
-        return getattr(import_module(_MODULES.get(name, "kartothek_cube.api.cube")), name)
-    from kartothek_cube.core.naming import library_version
-
-    return library_version()
+    if name == "__version__":
+        return import_module("kartothek_cube.core.naming").library_version()
+    return getattr(import_module(_MODULES.get(name, "kartothek_cube.api.cube")), name)
 
 
 def __dir__() -> list[str]:

@@ -267,8 +267,7 @@ def _use_dictionary(column: pa.ChunkedArray) -> bool:
 @functools.lru_cache(maxsize=64)
 def _positions(length: int) -> pa.Array:
     """Irregular sample positions: values may repeat at regular distances."""
-    positions: arrow.Ints = np.random.default_rng(0).integers(length, size=_SAMPLE)
-    return pa.array(np.unique(positions))
+    return pa.array(np.unique(np.random.default_rng(0).integers(length, size=_SAMPLE)))
 
 
 def packed_columns(table: pa.Table, dictionaries: Collection[str]) -> list[str]:

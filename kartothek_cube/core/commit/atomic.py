@@ -180,9 +180,8 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
     """Lineage and version of the header of a coordinator, and whether that dataset has to be created."""
 
     def add_record(state: DatasetMetadata) -> DatasetMetadata | None:
-        if COMMIT_RECORD in state.extra:
-            return None
-        return operation.with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
+        record = CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True)
+        return None if COMMIT_RECORD in state.extra else operation.with_record(state, record)
 
     with suppress(errors.DatasetNotFoundError):
         for _ in header_store.attempts():

@@ -271,9 +271,8 @@ def commit_state(
     snapshot: str | None = None
     if isinstance(role, Decision):
         role.check(blobs, base)
-    if base.state is None and base.old is not None:
-        # a damaged dataset, one of an aborted operation, or a reserved header
-        mode = WriteMode.REPLACE
+    # also a damaged dataset, one of an aborted operation, or a reserved header
+    replaces = mode is WriteMode.REPLACE or (base.state is None and base.old is not None)
     try:
         for index in new.secondary_indices.values():
             if index.index_storage_key is None:
@@ -285,7 +284,7 @@ def commit_state(
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
         is_unconfirmed = base.state is not None and not base.is_confirmed
-        if base.aborted is not None or (mode is not WriteMode.REPLACE and is_unconfirmed):
+        if base.aborted is not None or (is_unconfirmed and not replaces):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
@@ -299,7 +298,7 @@ def commit_state(
         extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
         new = _unload_indices(new).copy(metadata=metadata, extra=extra)
         header = header_store.render(new, base.header_key)
-        receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot)
+        receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(Exception):
@@ -401,7 +400,7 @@ def commit_copy(
         new = new.copy(metadata=header_store.inherit_tombstones(new.metadata, collections), extra=extra)
         header = header_store.render(new, base.header_key)
     try:
-        receipt = _put_state(blobs, base, new, header, files, collections, WriteMode.REPLACE, before, schema)
+        receipt = _put_state(blobs, base, new, header, files, collections, True, before, schema)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         operation.delete_before(blobs, before)
         raise
@@ -436,20 +435,19 @@ def _put_state(
     header: bytes,
     files: Sequence[str],
     collections: dict[str, Any],
-    mode: WriteMode,
+    replaces: bool,
     snapshot: str | None,
     schema: bytes | None = None,
 ) -> CommitReceipt:
     """Put schema file and header of a state, and confirm a first header."""
-    replace = mode is WriteMode.REPLACE
     put = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
         # new file, see kartothek_cube.core.schema
-        put = put_schema(blobs, base, new, mode, schema)
+        put = put_schema(blobs, base, new, replaces, schema)
         others = 0 if base.state is None else len(base.state.partition_table)
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
-        schema_files = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
+        schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
         names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
@@ -462,7 +460,7 @@ def _put_state(
         token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
         if base.old is None:
             _confirm(blobs, base, new, files)
-        if replace:
+        if replaces:
             _drop_other_format(blobs, base, token)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
@@ -520,7 +518,7 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
 
 
 def put_schema(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, mode: WriteMode, content: bytes | None
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, replaces: bool, content: bytes | None
 ) -> bytes | None:
     """Write the schema file of a new state unless the stored one holds its schema; return what was put."""
     if new.schema is None:
@@ -532,10 +530,9 @@ def put_schema(
             raise
         # left by a dataset that is damaged or deleted, and replaced now
         old = None
-    replace = mode is WriteMode.REPLACE
     version = schemas.schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
-    same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
+    same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replaces)
     # a file of another version may be that of a commit which is about to fail and to restore the one before
     if same and old is not None and old.has(version) and old.of(version).equals(new.schema):
         return None
@@ -559,13 +556,12 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     content, token = header_store.read_versioned(blobs, base.schema_key)
     if put is None or content != put or base.state is None or base.state.schema is None:
         return
-    ours = schemas.schema_file_from_bytes(put, base.schema_key)
-    if base.schema is not None and ours.schema == base.state.schema:
-        blobs.put_if(base.schema_key, base.schema, token)
-        return
-    # our schema stays in the file, should the write of our header land late
-    file = schemas.next_version(base.state.schema, schemas.schema_version_of(base.state.metadata), ours, None)
-    blobs.put_if(base.schema_key, schemas.schema_to_bytes(file), token)
+    ours, restored = schemas.schema_file_from_bytes(put, base.schema_key), base.schema
+    if restored is None or ours.schema != base.state.schema:
+        # our schema stays in the file, should the write of our header land late
+        version = schemas.schema_version_of(base.state.metadata)
+        restored = schemas.schema_to_bytes(schemas.next_version(base.state.schema, version, ours, None))
+    blobs.put_if(base.schema_key, restored, token)
 
 
 def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]) -> None:

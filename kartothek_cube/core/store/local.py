@@ -190,7 +190,8 @@ class LocalBlobStore(blob_store.BlobStore):
                 os.fsync(descriptor)
             with self._hold_lock():
                 current = self._stat(key)
-                _compare(key, current, token)
+                if token != (current and _token(current)):
+                    raise blob_store.PreconditionFailed(key)
                 set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
                 os.replace(temporary, path)
@@ -203,9 +204,8 @@ class LocalBlobStore(blob_store.BlobStore):
         try:
             with self._hold_lock():
                 current = self._stat(key)
-                if current is None:
+                if current is None or token != _token(current):
                     raise blob_store.PreconditionFailed(key)
-                _compare(key, current, token)
                 os.unlink(path)
         except FileNotFoundError:
             raise blob_store.PreconditionFailed(key) from None
@@ -395,11 +395,6 @@ def _folders_above(path: str) -> Iterator[str]:
 
 def _token(info: os.stat_result) -> blob_store.Token:
     return info.st_ino, info.st_mtime_ns, info.st_size
-
-
-def _compare(key: str, current: os.stat_result | None, token: blob_store.Token | None) -> None:
-    if token != (current and _token(current)):
-        raise blob_store.PreconditionFailed(key)
 
 
 # -- primitives of POSIX: temporary files, flock, fsync, race-free mkdir and rmdir --------------------------

@@ -246,14 +246,11 @@ class ObjectBlobStore(blob_store.BlobStore):
         function = getattr(load_library(self._location.kind).functions, name)
         return call_translated(self._location, key, function, self.connect(), *args, **kwargs)
 
-    def _read_body(self, key: str, result: Any) -> bytes:
-        return bytes(call_translated(self._location, key, result.bytes))
-
     # reading
 
     def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         result = self._call("get", blob_store.check_key(key), key)
-        return self._read_body(key, result), self._get_version(result.meta)
+        return bytes(call_translated(self._location, key, result.bytes)), self._get_version(result.meta)
 
     def size(self, key: str) -> int:
         return int(self._call("head", blob_store.check_key(key), key)["size"])
@@ -285,7 +282,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         if result is None:
             data = self.get(key)
             return data[-length:], len(data)
-        data, size = self._read_body(key, result), int(result.meta["size"])
+        data, size = bytes(call_translated(self._location, key, result.bytes)), int(result.meta["size"])
         return self.get_range(key, size - length, length) if is_azure and size > length else data, size
 
     def _call_range(self, name: str, key: str, **kwargs: Any) -> Any | None:

@@ -80,7 +80,7 @@ def commit(
     if result is None:
         raise errors.ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
     receipt = attrs.evolve(result[1], rows=change.rows)
-    if role is None:
+    if role is None and hooks.COMMIT_HOOKS:
         announce_commit(change.info, [receipt], is_landed=is_landed)
     return result[0], receipt
 

@@ -16,11 +16,7 @@ from kartothek_cube.kartothek_paths import install_finder
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import *
     from kartothek_cube.core.store.resolve import ensure_store
-    from kartothek_cube.io.eager import (
-        read_table,
-        store_dataframes_as_dataset,
-        update_dataset_from_dataframes,
-    )
+    from kartothek_cube.io.eager import *
 
     __version__: str
 
@@ -34,58 +30,29 @@ _MODULES = {
     "update_dataset_from_dataframes": "kartothek_cube.api.dataset",
 }
 
-__all__ = (
-    "C",
-    "Cube",
-    "__version__",
-    "append_to_cube",
-    "bucket",
-    "build_column_statistics",
-    "build_cube",
-    "cleanup_cube",
-    "collect_stats",
-    "compact_cube",
-    "compute_dataset",
-    "copy_cube",
-    "day",
-    "delete_cube",
-    "delete_rows",
-    "discover_cube",
-    "ensure_store",
-    "explain_query",
-    "extend_cube",
-    "hour",
-    "keep_cube_history",
-    "list_cube_changes",
-    "list_cube_history",
-    "merge_into_cube",
-    "month",
-    "open_cube",
-    "query_cube",
-    "query_cube_df",
-    "read_table",
-    "remove_partitions",
-    "repair_cube",
-    "rollback_cube",
-    "store_dataframes_as_dataset",
-    "truncate",
-    "update_cube",
-    "update_dataset_from_dataframes",
-    "update_schema",
-    "verify_cube",
-    "year",
-)
+__all__ = ["C", "Cube", "__version__", "discover_cube", "ensure_store", "open_cube"]
+# transforms of partition columns
+__all__ += ["bucket", "day", "hour", "month", "truncate", "year"]
+# reads
+__all__ += ["explain_query", "query_cube", "query_cube_df"]
+# writes
+__all__ += ["append_to_cube", "build_cube", "compute_dataset", "delete_rows", "extend_cube"]
+__all__ += ["merge_into_cube", "remove_partitions", "update_cube", "update_schema"]
+# maintenance
+__all__ += ["build_column_statistics", "cleanup_cube", "collect_stats", "compact_cube", "copy_cube"]
+__all__ += ["delete_cube", "keep_cube_history", "list_cube_changes", "list_cube_history", "repair_cube"]
+__all__ += ["rollback_cube", "verify_cube"]
+# datasets
+__all__ += ["read_table", "store_dataframes_as_dataset", "update_dataset_from_dataframes"]
 
 
 def __getattr__(name: str) -> Any:
     """Load a name of the API, or ``__version__``, on first use: both take time."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name != "__version__":
-        return getattr(import_module(_MODULES.get(name, "kartothek_cube.api.cube")), name)
-    from kartothek_cube.core.naming import library_version
-
-    return library_version()
+    if name == "__version__":
+        return import_module("kartothek_cube.core.naming").library_version()
+    return getattr(import_module(_MODULES.get(name, "kartothek_cube.api.cube")), name)
 
 
 def __dir__() -> list[str]:

@@ -55,16 +55,12 @@ def table(caption: str, header: Sequence[str], rows: Collection[Sequence[Any]]) 
 
 def facts(pairs: Mapping[str, Any]) -> str:
     """HTML table of names and values, one pair per row; lists are joined."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape(k)}</th>{_cell(_join_list(v))}</tr>' for k, v in pairs.items()
-    )
+    rows = "".join(f'<tr><th scope="row">{escape(k)}</th>{_cell(_joined(v))}</tr>' for k, v in pairs.items())
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _join_list(value: Any) -> Any:
-    if isinstance(value, str | int | float):
-        return value
-    return ", ".join(map(str, value)) or "none"
+def _joined(value: Any) -> Any:
+    return value if isinstance(value, str | int | float) else ", ".join(map(str, value)) or "none"
 
 
 def plain_text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

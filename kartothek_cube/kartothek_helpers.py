@@ -12,15 +12,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import dataset_files, naming, pandas_conversion
-from kartothek_cube.core.arrow import Mask
+from kartothek_cube.core import arrow, dataset_files, errors, naming, pandas_conversion
 from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.partition import Partition, rows_of_name
+from kartothek_cube.core.partition import rows_of_name
 from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs, resolve
 from kartothek_cube.serialization.parquet import read_footer
 
@@ -41,11 +39,8 @@ def metadata_factory_from_dataset(
     dataset: DatasetMetadata, with_schema: bool = True, store: StoreInput | None = None
 ) -> DatasetFactory:
     """A factory around metadata that is loaded already; without a store it can load nothing else."""
-    factory = DatasetFactory(
-        dataset_uuid=dataset.uuid,
-        store_factory=_no_store if store is None else resolve.lazy_store(store),
-        load_schema=with_schema,
-    )
+    store_factory = _no_store if store is None else resolve.lazy_store(store)
+    factory = DatasetFactory(dataset.uuid, store_factory, load_schema=with_schema)
     factory._cache_metadata = dataset
     factory.is_loaded = True
     return factory
@@ -61,20 +56,15 @@ def file_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
     try:
         return blobs.size(key), rows
     except KeyError as error:
-        raise MissingFileError(key) from error
+        raise errors.MissingFileError(key) from error
 
 
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
     """Files of one physical partition, their rows and bytes; ``partitions`` is always 1."""
     blobs = open_blobs(store)
-    partitions: list[Partition] = list(metapartitions)
-    counted = [file_stats(blobs, key) for partition in partitions for key in partition.files.values()]
-    return {
-        "blobsize": sum(size for size, _ in counted),
-        "files": len(counted),
-        "partitions": 1,
-        "rows": sum(rows for _, rows in counted),
-    }
+    counted = [file_stats(blobs, key) for partition in metapartitions for key in partition.files.values()]
+    size, rows = map(sum, zip((0, 0), *counted, strict=True))
+    return {"blobsize": size, "files": len(counted), "partitions": 1, "rows": rows}
 
 
 def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFrame:
@@ -82,11 +72,8 @@ def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFram
     columns = sorted(c for c in dataset.partition_keys or () if c != KLEE_TIMESTAMP_COLUMN)
     table = dataset.partition_table
     keys = table.keys(list(dataset.partition_keys or ()), dataset.schema)
-    frame = (
-        pandas_conversion.to_pandas(pa.table({c: keys[c] for c in columns}))
-        if columns
-        else pd.DataFrame(index=range(len(table)))
-    )
+    values = pa.table({column: keys[column] for column in columns})
+    frame = pandas_conversion.to_pandas(values) if columns else pd.DataFrame(index=range(len(table)))
     frame.index = pd.Index(table.labels.to_pylist(), name="partition", dtype=object)
     return frame.sort_index()
 
@@ -200,9 +187,8 @@ def concat_dataframes(dfs: Iterable[pd.DataFrame], default: pd.DataFrame | None 
     first = result = frames[0]
     for df in frames:
         if set(df.columns) != set(first.columns):
-            raise ValueError(
-                f"Not all DataFrames have the same set of columns: {[*first.columns]} and {[*df.columns]}."
-            )
+            both = f"{[*first.columns]} and {[*df.columns]}"
+            raise ValueError(f"Not all DataFrames have the same set of columns: {both}.")
     if len(frames) > 1:
         columns = {name: pd.concat([df[name] for df in frames], ignore_index=True) for name in first.columns}
         result = pd.DataFrame(columns, index=pd.RangeIndex(sum(map(len, frames))), copy=False)
@@ -243,7 +229,7 @@ def sort_dataframe(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     return df.iloc[order].reset_index(drop=True)
 
 
-def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> Mask:
+def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> arrow.Mask:
     """Mask of the rows of a sorted frame that are followed by one that is equal in some columns.
 
     >>> mask_sorted_duplicates_keep_last(pd.DataFrame({"DAY": [1, 1, 2]}), ["DAY"]).tolist()
@@ -318,9 +304,9 @@ def _values(column: pd.Series[Any]) -> Any:
     return column.values
 
 
-def _as_mask(compared: Any) -> Mask:
+def _as_mask(compared: Any) -> arrow.Mask:
     """Boolean array of a comparison; null is False."""
     if isinstance(compared, np.ndarray):
         return compared.astype(bool, copy=False)
-    mask: Mask = compared.to_numpy(dtype=bool, na_value=False)
+    mask: arrow.Mask = compared.to_numpy(dtype=bool, na_value=False)
     return mask

@@ -17,114 +17,96 @@ from typing import Any
 
 _ROOT = "kartothek_cube"
 
-#: module or package -> docstring, and names by the module that defines them (``core`` has a file for them)
-_MODULES: dict[str, tuple[str, dict[str, str]]] = {
-    "api.consistency": (
-        "Consistency checks of the datasets of a cube.",
-        {"core.cube.consistency": "check_datasets get_cube_payload get_payload_subset"},
-    ),
-    "api.discover": (
-        "Discovery of cubes and datasets in a store.",
-        {
-            "core.cube.discover": "discover_cube discover_datasets discover_datasets_unchecked "
-            "discover_ktk_cube_dataset_ids"
-        },
-    ),
-    "api.serialization": (
-        "Serialization of DataFrames, and predicates that filter them.",
-        {
-            "serialization": "ConjunctionType CsvSerializer DataFrameSerializer LiteralType LiteralValue "
-            "ParquetSerializer PredicatesType check_predicates columns_in_predicates default_serializer "
-            "filter_array_like filter_df filter_df_from_predicates filter_predicates_by_column"
-        },
-    ),
-    "core": (
-        "",
-        {
-            "core.dataset": "DatasetMetadata DatasetMetadataBase",
-            "core.factory": "DatasetFactory",
-            "core.index": "ExplicitSecondaryIndex IndexBase PartitionIndex",
-            "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta "
-            "normalize_column_order normalize_type validate_compatible",
-            "core.store.resolve": "ensure_store lazy_store",
-            "core.store": "StoreFactory StoreInput",
-        },
-    ),
-    "core.common_metadata": (
-        "Schemas of tables: creation, normalisation, comparison.",
-        {
-            "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta normalize_column_order "
-            "normalize_type read_schema_metadata store_schema_metadata validate_compatible "
-            "validate_shared_columns",
-        },
-    ),
-    "core.typing": ("Types of stores.", {"core.store": "StoreFactory StoreFactoryInput StoreInput"}),
-    "core.urlencode": (
-        "Percent-encoding of partition columns and values, decoding of storage keys.",
-        {"core.naming": "decode_key quote quote_indices unquote unquote_indices"},
-    ),
-    "core.utils": (
-        "Checks of stores, metadata versions and strings.",
-        {
-            "core.store.resolve": "ensure_store lazy_store",
-            "core.naming": "verify_metadata_version",
-            "core.arguments": "ensure_string_type",
-        },
-    ),
-    "io.dask.common_cube": (
-        "Checks of cubes that dask writes.",
-        {"core.cube.consistency": "ensure_valid_cube_indices"},
-    ),
-    "io.dask.compression": (
-        "Packed rows of shuffles.",
-        {"io.dask.dataframe": "pack_payload pack_payload_pandas unpack_payload unpack_payload_pandas"},
-    ),
-    "io_components.cube": ("Operations on cubes.", {}),
-    "io_components.cube.write": ("Errors of writes of cubes.", {"core.errors": "MultiTableCommitAborted"}),
-    "io_components.metapartition": ("Tables of datasets.", {"core.naming": "SINGLE_TABLE"}),
-    "io_components.utils": (
-        "Helpers for arguments of façades.",
-        {
-            "io_components.arguments": "align_categories combine_metadata extract_duplicates normalize_arg "
-            "normalize_args sort_values_categorical"
-        },
-    ),
-    "utils": ("Helpers of kartothek.", {}),
-    "serialization._csv": ("Frames as CSV.", {"serialization._generic": "CsvSerializer"}),
-    "serialization._parquet": (
-        "Frames as Parquet files.",
-        {"serialization.parquet": "BACKOFF_TIME MAX_NB_RETRIES ParquetReadError ParquetSerializer"},
-    ),
-    "utils.converters": (
-        "Converters of arguments.",
-        {
-            "core.arguments": "converter_str converter_str_set converter_str_set_optional "
-            "converter_str_tupleset converter_tuple get_str_to_python_converter"
-        },
-    ),
-    "utils.ktk_adapters": (
-        "Adapters between datasets and cubes.",
-        {
-            "core.cube.consistency": "get_dataset_columns",
-            "kartothek_helpers": "get_dataset_keys get_partition_dataframe get_physical_partition_stats "
-            "metadata_factory_from_dataset",
-        },
-    ),
-    "utils.pandas": (
-        "Functions on frames of sorted rows.",
-        {
-            "kartothek_helpers": "aggregate_to_lists concat_dataframes drop_sorted_duplicates_keep_last "
-            "is_dataframe_sorted mask_sorted_duplicates_keep_last merge_dataframes_robust sort_dataframe"
-        },
-    ),
-    "utils.predicate_converter": (
-        "Conversion of predicates of datasets to conditions of cubes.",
-        {
-            "core.cube.implied_conditions": "convert_predicates_to_cube_conditions "
-            "write_predicate_as_cube_condition"
-        },
-    ),
-    "utils.store": ("Copies of blobs between stores.", {"kartothek_helpers": "copy_keys copy_rename_keys"}),
+#: modules and packages that have no file, with their docstrings
+_DOCSTRINGS = {
+    "api.consistency": "Consistency checks of the datasets of a cube.",
+    "api.discover": "Discovery of cubes and datasets in a store.",
+    "api.serialization": "Serialization of DataFrames, and predicates that filter them.",
+    "core.common_metadata": "Schemas of tables: creation, normalisation, comparison.",
+    "core.typing": "Types of stores.",
+    "core.urlencode": "Percent-encoding of partition columns and values, decoding of storage keys.",
+    "core.utils": "Checks of stores, metadata versions and strings.",
+    "io.dask.common_cube": "Checks of cubes that dask writes.",
+    "io.dask.compression": "Packed rows of shuffles.",
+    "io_components.cube": "Operations on cubes.",
+    "io_components.cube.write": "Errors of writes of cubes.",
+    "io_components.metapartition": "Tables of datasets.",
+    "io_components.utils": "Helpers for arguments of façades.",
+    "utils": "Helpers of kartothek.",
+    "serialization._csv": "Frames as CSV.",
+    "serialization._parquet": "Frames as Parquet files.",
+    "utils.converters": "Converters of arguments.",
+    "utils.ktk_adapters": "Adapters between datasets and cubes.",
+    "utils.pandas": "Functions on frames of sorted rows.",
+    "utils.predicate_converter": "Conversion of predicates of datasets to conditions of cubes.",
+    "utils.store": "Copies of blobs between stores.",
+}
+
+#: names of modules by the module that defines them; ``core`` has a file for them
+_NAMES: dict[str, dict[str, str]] = {
+    "api.consistency": {"core.cube.consistency": "check_datasets get_cube_payload get_payload_subset"},
+    "api.discover": {
+        "core.cube.discover": "discover_cube discover_datasets discover_datasets_unchecked "
+        "discover_ktk_cube_dataset_ids"
+    },
+    "api.serialization": {
+        "serialization": "ConjunctionType CsvSerializer DataFrameSerializer LiteralType LiteralValue "
+        "ParquetSerializer PredicatesType check_predicates columns_in_predicates default_serializer "
+        "filter_array_like filter_df filter_df_from_predicates filter_predicates_by_column"
+    },
+    "core": {
+        "core.dataset": "DatasetMetadata DatasetMetadataBase",
+        "core.factory": "DatasetFactory",
+        "core.index": "ExplicitSecondaryIndex IndexBase PartitionIndex",
+        "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta normalize_column_order "
+        "normalize_type validate_compatible",
+        "core.store.resolve": "ensure_store lazy_store",
+        "core.store": "StoreFactory StoreInput",
+    },
+    "core.common_metadata": {
+        "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta normalize_column_order "
+        "normalize_type read_schema_metadata store_schema_metadata validate_compatible "
+        "validate_shared_columns"
+    },
+    "core.typing": {"core.store": "StoreFactory StoreFactoryInput StoreInput"},
+    "core.urlencode": {"core.naming": "decode_key quote quote_indices unquote unquote_indices"},
+    "core.utils": {
+        "core.store.resolve": "ensure_store lazy_store",
+        "core.naming": "verify_metadata_version",
+        "core.arguments": "ensure_string_type",
+    },
+    "io.dask.common_cube": {"core.cube.consistency": "ensure_valid_cube_indices"},
+    "io.dask.compression": {
+        "io.dask.dataframe": "pack_payload pack_payload_pandas unpack_payload unpack_payload_pandas"
+    },
+    "io_components.cube.write": {"core.errors": "MultiTableCommitAborted"},
+    "io_components.metapartition": {"core.naming": "SINGLE_TABLE"},
+    "io_components.utils": {
+        "io_components.arguments": "align_categories combine_metadata extract_duplicates normalize_arg "
+        "normalize_args sort_values_categorical"
+    },
+    "serialization._csv": {"serialization._generic": "CsvSerializer"},
+    "serialization._parquet": {
+        "serialization.parquet": "BACKOFF_TIME MAX_NB_RETRIES ParquetReadError ParquetSerializer"
+    },
+    "utils.converters": {
+        "core.arguments": "converter_str converter_str_set converter_str_set_optional converter_str_tupleset "
+        "converter_tuple get_str_to_python_converter"
+    },
+    "utils.ktk_adapters": {
+        "core.cube.consistency": "get_dataset_columns",
+        "kartothek_helpers": "get_dataset_keys get_partition_dataframe get_physical_partition_stats "
+        "metadata_factory_from_dataset",
+    },
+    "utils.pandas": {
+        "kartothek_helpers": "aggregate_to_lists concat_dataframes drop_sorted_duplicates_keep_last "
+        "is_dataframe_sorted mask_sorted_duplicates_keep_last merge_dataframes_robust sort_dataframe"
+    },
+    "utils.predicate_converter": {
+        "core.cube.implied_conditions": "convert_predicates_to_cube_conditions "
+        "write_predicate_as_cube_condition"
+    },
+    "utils.store": {"kartothek_helpers": "copy_keys copy_rename_keys"},
 }
 
 
@@ -135,27 +117,26 @@ class _Finder(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         root, _, name = fullname.partition(".")
-        # ``core`` has a file, which has the docstring
-        if root != _ROOT or not _MODULES.get(name, ("", {}))[0]:
+        if root != _ROOT or name not in _DOCSTRINGS:
             return None
-        is_package = any(other.startswith(f"{name}.") for other in _MODULES)
+        is_package = any(other.startswith(f"{name}.") for other in _DOCSTRINGS)
         return ModuleSpec(fullname, self, is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__.removeprefix(f"{_ROOT}.")
         exported = names_of(name)
         module.__dict__.update({each: load_name(name, each) for each in exported}, __all__=exported)
-        module.__doc__ = _MODULES[name][0]
+        module.__doc__ = _DOCSTRINGS[name]
 
 
 def names_of(module: str) -> tuple[str, ...]:
     """Names of a module of the table, sorted."""
-    return tuple(sorted(name for names in _MODULES[module][1].values() for name in names.split()))
+    return tuple(sorted(name for names in _NAMES.get(module, {}).values() for name in names.split()))
 
 
 def load_name(module: str, name: str) -> Any:
     """A name of a module of the table, from the module that defines it."""
-    for owner, names in _MODULES[module][1].items():
+    for owner, names in _NAMES[module].items():
         if name in names.split():
             return getattr(import_module(f"{_ROOT}.{owner}"), name)
     raise AttributeError(f"module '{_ROOT}.{module}' has no attribute {name!r}")

@@ -33,19 +33,8 @@ if TYPE_CHECKING:
     from kartothek_cube.io.dask.delayed_cube import *
     from kartothek_cube.io.spark.cube import *
 
-_MODULES = (
-    contract,
-    conditions,
-    constants,
-    cube,
-    discover,
-    transforms,
-    arrow_cube,
-    eager_cube,
-    iter_cube,
-    opened_cube,
-    sql,
-)
+_MODULES = [contract, conditions, constants, cube, discover, transforms]
+_MODULES += [arrow_cube, eager_cube, iter_cube, opened_cube, sql]
 
 #: façades that are imported on first use, and words that only their names have
 _FACADES = {
@@ -55,8 +44,4 @@ _FACADES = {
     "kartothek_cube.io.spark.cube": ("_spark",),
 }
 
-__getattr__ = lazy_names(
-    __name__,
-    [name for module in _MODULES for name in module.__all__],
-    _FACADES,
-)
+__getattr__ = lazy_names(__name__, [name for module in _MODULES for name in module.__all__], _FACADES)

@@ -30,31 +30,13 @@ from kartothek_cube.io import iter as iter_facade
 from kartothek_cube.io.arrow import *
 from kartothek_cube.io.eager import *
 from kartothek_cube.io.iter import *
+from kartothek_cube.kartothek_paths import names_of
 
 if TYPE_CHECKING:
     from kartothek_cube.io.dask.bag import *
     from kartothek_cube.io.dask.dataframe import *
     from kartothek_cube.io.dask.delayed import *
     from kartothek_cube.io.spark.dataset import *
-
-_NAMES = (
-    "DatasetFactory",
-    "DatasetMetadata",
-    "DatasetMetadataBase",
-    "ExplicitSecondaryIndex",
-    "IndexBase",
-    "PartitionIndex",
-    "SchemaWrapper",
-    "StoreFactory",
-    "StoreInput",
-    "empty_dataframe_from_schema",
-    "ensure_store",
-    "lazy_store",
-    "make_meta",
-    "normalize_column_order",
-    "normalize_type",
-    "validate_compatible",
-)
 
 #: façades that are imported on first use, and words that only their names have
 _FACADES = {
@@ -65,7 +47,5 @@ _FACADES = {
 }
 
 __getattr__ = lazy_names(
-    __name__,
-    [*_NAMES, *(name for module in (arrow, eager, iter_facade) for name in module.__all__)],
-    _FACADES,
+    __name__, [*names_of("core"), *arrow.__all__, *eager.__all__, *iter_facade.__all__], _FACADES
 )

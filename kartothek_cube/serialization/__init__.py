@@ -21,24 +21,10 @@ from kartothek_cube.serialization._generic import (
 )
 from kartothek_cube.serialization.parquet import ParquetReadError, ParquetSerializer
 
-__all__ = (
-    "ConjunctionType",
-    "CsvSerializer",
-    "DataFrameSerializer",
-    "LiteralType",
-    "LiteralValue",
-    "ParquetReadError",
-    "ParquetSerializer",
-    "PredicatesType",
-    "check_predicates",
-    "columns_in_predicates",
-    "columns_to_read",
-    "default_serializer",
-    "filter_array_like",
-    "filter_df",
-    "filter_df_from_predicates",
-    "filter_predicates_by_column",
-)
+__all__ = ["CsvSerializer", "DataFrameSerializer", "ParquetReadError", "ParquetSerializer"]
+__all__ += ["ConjunctionType", "LiteralType", "LiteralValue", "PredicatesType"]
+__all__ += ["check_predicates", "columns_in_predicates", "columns_to_read", "default_serializer"]
+__all__ += ["filter_array_like", "filter_df", "filter_df_from_predicates", "filter_predicates_by_column"]
 
 
 def default_serializer() -> DataFrameSerializer:

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import Mask, to_numpy
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them all here)
@@ -21,14 +22,9 @@ from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them 
     LiteralType,
     LiteralValue,
     PredicatesType,
-    check_columns,
     check_predicates,
     columns_in_predicates,
-    evaluate,
-    exact_literal,
     filter_predicates_by_column,
-    literal_mask,
-    to_tree,
 )
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -164,9 +160,7 @@ def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame
     >>> filter_df(pd.DataFrame({"STORE_ID": [1, 2]}), "STORE_ID > 1")["STORE_ID"].tolist()
     [2]
     """
-    if not filter_query or len(df) == 0:
-        return df
-    return df.query(filter_query)
+    return df.query(filter_query) if filter_query and len(df) else df
 
 
 def filter_df_from_predicates(
@@ -202,19 +196,17 @@ def filter_df_from_predicates(
     >>> filter_df_from_predicates(df, [[("STORE_ID", ">", 1)]]).index.tolist()
     [1]
     """
-    node = to_tree(predicates)
+    node = expressions.to_tree(predicates)
     if node is None:
         return df
-    check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
+    expressions.check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
 
     def mask_of_literal(literal: LiteralType) -> pa.BooleanArray:
-        column, op, value = literal
-        rows = filter_array_like(
-            df[column], op, value, strict_date_types=strict_date_types, column_name=column
-        )
+        name, op, value = literal
+        rows = filter_array_like(df[name], op, value, strict_date_types=strict_date_types, column_name=name)
         return pa.array(rows)
 
-    return df[to_numpy(evaluate(node, mask_of_literal, len(df)))]
+    return df[to_numpy(expressions.evaluate(node, mask_of_literal, len(df)))]
 
 
 def filter_array_like(
@@ -237,23 +229,19 @@ def filter_array_like(
     array([False,  True, False])
     """
     column = "<unknown>" if column_name is None else column_name
-    array = _to_arrow(array_like, column)
+    try:
+        array = pa.array(array_like, from_pandas=True)
+    except pa.ArrowInvalid as error:
+        raise TypeError(f"Column {column!r} holds values of several types: {error}") from error
     if not strict_date_types:
         op, value = _unify_dates(array.type, op, value)
-    result = to_numpy(literal_mask(array, op, value, column))
+    result = to_numpy(expressions.literal_mask(array, op, value, column))
     if mask is not None:
         result = result & mask
     if out is None:
         return result.copy() if not result.flags.writeable else result
     out[:] = result
     return out
-
-
-def _to_arrow(array_like: Any, column: str) -> pa.Array:
-    try:
-        return pa.array(array_like, from_pandas=True)
-    except pa.ArrowInvalid as error:
-        raise TypeError(f"Column {column!r} holds values of several types: {error}") from error
 
 
 def _unify_dates(dtype: pa.DataType, op: str, value: Any) -> tuple[str, Any]:
@@ -264,19 +252,13 @@ def _unify_dates(dtype: pa.DataType, op: str, value: Any) -> tuple[str, Any]:
     items = list(value) if is_list else [value]
     if not pat.is_temporal(dtype) or any(isinstance(item, (str, bytes)) for item in items):
         return op, value
-    _, op, value = exact_literal(dtype, ("", op, items if is_list else value))
+    _, op, value = expressions.exact_literal(dtype, ("", op, items if is_list else value))
     return op, value
 
 
 #: errors of damaged content
-_ERRORS = (
-    gzip.BadGzipFile,
-    zlib.error,
-    EOFError,
-    UnicodeDecodeError,
-    pd.errors.EmptyDataError,
-    pd.errors.ParserError,
-)
+_GZIP_ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
+_CSV_ERRORS = (UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError)
 
 
 @attrs.define(unsafe_hash=True, slots=False)
@@ -300,8 +282,6 @@ class CsvSerializer(DataFrameSerializer):
     >>> CsvSerializer.restore_dataframe(blobs, key)["CITY"].tolist()
     ['Rom']
     """
-
-    type_stable: ClassVar[bool] = False
 
     compress: bool = True
 
@@ -331,10 +311,10 @@ class CsvSerializer(DataFrameSerializer):
             if not content.strip():
                 return pd.DataFrame(index=pd.RangeIndex(0))
             df = pd.read_csv(io.BytesIO(content), sep=";", encoding="utf-8", **kwargs)
-        except _ERRORS as error:
+        except (*_GZIP_ERRORS, *_CSV_ERRORS) as error:
             raise CorruptDatasetError(key, f"not a readable CSV file: {error}") from error
         needed = columns_to_read(columns, predicates)
-        check_columns(needed or (), list(df.columns), key)
+        expressions.check_columns(needed or (), list(df.columns), key)
         df = filter_df(filter_df_from_predicates(df, predicates), filter_query)
         df = select_columns(df, columns).reset_index(drop=True)
         return df.astype(dict.fromkeys(set(categories or ()) & set(df.columns), "category"))

@@ -7,12 +7,11 @@ import io
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, ClassVar, TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,7 +64,10 @@ def read_parquet(
         if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
         index = _stored_index(file, is_filtered=where is not None) if row_index else None
-    table = pandas_conversion.from_file(_drop_foreign_metadata(table), schema)
+    # all metadata but pandas extension types; without columns, the number of rows would be lost
+    if table.schema.metadata is not None and table.num_columns:
+        table = table.replace_schema_metadata(columns_of_file(table.schema).metadata)
+    table = pandas_conversion.from_file(table, schema)
     shown = table.column_names if columns is None else list(columns)
     if index is not None:
         table, shown = table.append_column(*index), [*shown, _COLUMN]
@@ -88,11 +90,11 @@ def _decode(file: pq.ParquetFile, columns: Sequence[str], mapping: ColumnMapping
 
 
 def _open(source: Source) -> pq.ParquetFile:
-    if isinstance(source, _CONTENT):
+    if isinstance(source, (bytes, bytearray, memoryview)):
         # a thread of Arrow that releases memory of Python while the process exits aborts it
-        source = pa.BufferReader(
-            source if isinstance(source, pa.Buffer) else arrow.copy_to_arrow_memory(source)
-        )
+        source = arrow.copy_to_arrow_memory(source)
+    if isinstance(source, pa.Buffer):
+        source = pa.BufferReader(source)
     return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
 
 
@@ -116,19 +118,9 @@ def columns_of_file(schema: pa.Schema) -> pa.Schema:
     fields = [field.remove_metadata() for field in schema if field.name not in hidden]
     extensions = pandas_conversion.extension_dtypes(schema)
     plain = pa.schema(fields)
-    return (
-        plain.with_metadata({"pandas": pandas_conversion.pandas_metadata(plain, extensions)})
-        if extensions
-        else plain
-    )
-
-
-def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
-    """Drop all metadata but pandas extension types."""
-    metadata = table.schema.metadata
-    if metadata is None or not table.num_columns:  # without columns, the number of rows would be lost
-        return table
-    return table.replace_schema_metadata(columns_of_file(table.schema).metadata)
+    if extensions:
+        plain = plain.with_metadata({"pandas": pandas_conversion.pandas_metadata(plain, extensions)})
+    return plain
 
 
 def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
@@ -161,25 +153,20 @@ def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | Non
     """Arrow table of a frame and its index: a range is in the metadata, others are an additional column."""
     table = pandas_conversion.from_pandas(df, types)
     index = df.index
+    name = None if index.name is None else str(index.name)
     if isinstance(index, pd.RangeIndex):
         if (index.start, index.step, index.name) == (0, 1, None):
             return table
         range_entry = {"kind": "range", "start": index.start, "step": index.step, "stop": index.stop}
-        return _set_index_metadata(table, {**range_entry, "name": _text(index.name)}, None)
+        return _describe_index(table, {**range_entry, "name": name}, None)
     column = pandas_conversion.from_pandas(index.to_frame(index=False, name=_COLUMN)).column(0)
     pandas_type, numpy_type, details = pandas_conversion.pandas_types(column.type)
     types = {"pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": details}
-    entry = {"field_name": _COLUMN, "name": _text(index.name), **types}
-    return _set_index_metadata(table.append_column(_COLUMN, column), _COLUMN, entry)
+    entry = {"field_name": _COLUMN, "name": name, **types}
+    return _describe_index(table.append_column(_COLUMN, column), _COLUMN, entry)
 
 
-def _text(name: object) -> str | None:
-    return None if name is None else str(name)
-
-
-def _set_index_metadata(
-    table: pa.Table, index: str | dict[str, Any], column: dict[str, Any] | None
-) -> pa.Table:
+def _describe_index(table: pa.Table, index: str | dict[str, Any], column: dict[str, Any] | None) -> pa.Table:
     """The table with an index in its pandas metadata."""
     content = json.loads(table.schema.metadata[b"pandas"])
     content["index_columns"] = [index]
@@ -252,8 +239,7 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     # one, and take less space.
     if table.num_rows < _MIN_ROWS:
         return []
-    columns = zip(table.schema, table.columns, strict=True)
-    return [_path(field) for field, column in columns if _use_dictionary(column)]
+    return [_path(field) for field in table.schema if _use_dictionary(table[field.name])]
 
 
 def _path(field: pa.Field) -> str:
@@ -281,8 +267,7 @@ def _use_dictionary(column: pa.ChunkedArray) -> bool:
 @functools.lru_cache(maxsize=64)
 def _positions(length: int) -> pa.Array:
     """Irregular sample positions: values may repeat at regular distances."""
-    positions: arrow.Ints = np.random.default_rng(0).integers(length, size=_SAMPLE)
-    return pa.array(np.unique(positions))
+    return pa.array(np.unique(np.random.default_rng(0).integers(length, size=_SAMPLE)))
 
 
 def packed_columns(table: pa.Table, dictionaries: Collection[str]) -> list[str]:
@@ -291,8 +276,8 @@ def packed_columns(table: pa.Table, dictionaries: Collection[str]) -> list[str]:
     # pyarrow 6, which kartothek 5.3 allows, and newer ones read them, and so do Spark 3.3, DuckDB, delta-rs.
     if table.num_rows < _MIN_ROWS:
         return []
-    columns = zip(table.column_names, table.columns, strict=True)
-    return [name for name, column in columns if name not in dictionaries and _use_differences(column)]
+    names = (name for name in table.column_names if name not in dictionaries)
+    return [name for name in names if _use_differences(table[name])]
 
 
 def _use_differences(column: pa.ChunkedArray) -> bool:
@@ -300,7 +285,7 @@ def _use_differences(column: pa.ChunkedArray) -> bool:
     if not arrow.is_packable(column.type):
         return False
     # as floats: differences of the largest integers overflow
-    steps = np.diff(_sample_middle(column).astype(np.float64))
+    steps = np.diff(_sample_middle(column).to_numpy().astype(np.float64))
     steps = steps[: len(steps) // _MINIBLOCK * _MINIBLOCK].reshape(-1, _MINIBLOCK)
     if not len(steps):
         return False
@@ -308,11 +293,9 @@ def _use_differences(column: pa.ChunkedArray) -> bool:
     return bool(bits <= _MAX_RATIO * (64 if column.type.bit_width == 64 else 32))
 
 
-def _sample_middle(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+def _sample_middle(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Some consecutive values."""
-    start = max(0, len(column) // 2 - _SAMPLE // 2)
-    values: npt.NDArray[Any] = column.slice(start, _SAMPLE).drop_null().to_numpy()
-    return values
+    return column.slice(max(0, len(column) // 2 - _SAMPLE // 2), _SAMPLE).drop_null()
 
 
 def codecs(table: pa.Table, encoded: Collection[str], compression: str) -> str | dict[str, str]:
@@ -320,8 +303,8 @@ def codecs(table: pa.Table, encoded: Collection[str], compression: str) -> str |
     # Noise, such as measured numbers with all their digits, is read ten times faster then.
     if compression.upper() != "ZSTD" or table.num_rows < _MIN_ROWS:
         return compression
-    columns = zip(table.column_names, table.columns, strict=True)
-    uncompressed = {name for name, column in columns if name not in encoded and _is_incompressible(column)}
+    plain = {*table.column_names}.difference(encoded)
+    uncompressed = {name for name in plain if _is_incompressible(table[name])}
     if not uncompressed:
         return compression
     return {_path(field): "NONE" if field.name in uncompressed else compression for field in table.schema}
@@ -331,7 +314,7 @@ def _is_incompressible(column: pa.ChunkedArray) -> bool:
     if not pat.is_floating(column.type):
         # integers and times without dictionary and small differences
         return arrow.is_packable(column.type)
-    sample = _sample_middle(column).tobytes()
+    sample = _sample_middle(column).to_numpy().tobytes()
     compressed = pa.Codec("zstd").compress(sample, asbytes=True)
     return len(compressed) > _MAX_RATIO * len(sample) > 0
 
@@ -492,10 +475,9 @@ class ParquetSerializer(_generic.DataFrameSerializer):
 
 
 def _is_codec(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         return name.upper() == "NONE" or bool(pa.Codec.is_available(name.lower()))
-    except ValueError:
-        return False
+    return False
 
 
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
@@ -518,12 +500,10 @@ def _retry(read: Callable[[], pa.Table], key: str) -> pa.Table:
             return read()
         except OSError as error:
             _logger.warning("Attempt %d of %d to read %r failed: %r", attempt, MAX_NB_RETRIES, key, error)
-            failure = error
+            cause = error
             if attempt < MAX_NB_RETRIES:
                 clock.sleep(BACKOFF_TIME * 2 ** (attempt - 1))
-    raise ParquetReadError(
-        f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {failure!r}"
-    ) from failure
+    raise ParquetReadError(f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {cause!r}") from cause
 
 
 _generic.DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

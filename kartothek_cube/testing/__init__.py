@@ -14,9 +14,4 @@ from kartothek_cube.testing.store_contract import (  # noqa: E402
     increment_counter,
 )
 
-__all__ = (
-    "ILLEGAL_KEYS",
-    "CompareAndSwapContract",
-    "StoreContract",
-    "increment_counter",
-)
+__all__ = ("ILLEGAL_KEYS", "CompareAndSwapContract", "StoreContract", "increment_counter")

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -19,24 +20,8 @@ from simplekv import KeyValueStore
 from kartothek_cube.core.store import BlobStore, NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 
 #: examples of keys that every driver refuses
-ILLEGAL_KEYS = [
-    "",
-    "/",
-    "/a",
-    "a/",
-    "a//b",
-    ".",
-    "..",
-    "a/.",
-    "./a",
-    "a/../b",
-    "../a",
-    "a\0b",
-    "a\n",
-    "ä",
-    "a*",
-    "a:b",
-]
+ILLEGAL_KEYS = ["", "/", "/a", "a/", "a//b", ".", "..", "a/.", "./a", "a/../b", "../a"]
+ILLEGAL_KEYS += ["a\0b", "a\n", "ä", "a*", "a:b"]
 
 
 class StoreContract:
@@ -74,8 +59,7 @@ class StoreContract:
 
     def read_directly(self, store: KeyValueStore, key: str) -> bytes:
         """Read a blob without the driver."""
-        content: bytes = store.get(key)
-        return content
+        return bytes(store.get(key))
 
     def write_directly(self, store: KeyValueStore, key: str, data: bytes) -> None:
         """Write a blob without the driver, as another program would."""
@@ -150,11 +134,7 @@ class StoreContract:
         assert self.read_directly(store, key) == data
         assert [blob.key for blob in blobs.list("")] == [key]
 
-    @pytest.mark.parametrize(
-        "data",
-        [bytearray(b"new"), memoryview(b"xnewx")[1:4], pa.py_buffer(b"new")],
-        ids=lambda d: type(d).__name__,
-    )
+    @pytest.mark.parametrize("data", [bytearray(b"new"), memoryview(b"xnewx")[1:4], pa.py_buffer(b"new")])
     def test_put_other_buffers(
         self, blobs: BlobStore, store: KeyValueStore, data: bytearray | memoryview
     ) -> None:
@@ -246,14 +226,10 @@ class StoreContract:
         blobs.delete(iter(["f", "d/f", "e/t/f", "missing", "d/missing", "d/f/missing", "f"]))
         assert [blob.key for blob in blobs.list("")] == ["d.f", "d/g"]
 
-    def test_delete_wants_several_keys(self, blobs: BlobStore, store: KeyValueStore) -> None:
+    def test_delete_checks_all_keys_first(self, blobs: BlobStore, store: KeyValueStore) -> None:
         self.write_directly(store, "f", b"1")
         with pytest.raises(TypeError, match="'f'"):
             blobs.delete("f")
-        assert blobs.exists("f")
-
-    def test_delete_checks_all_keys_first(self, blobs: BlobStore, store: KeyValueStore) -> None:
-        self.write_directly(store, "f", b"1")
         with pytest.raises(ValueError, match="illegal key"):
             blobs.delete(["f", "../f"])
         assert blobs.exists("f")
@@ -271,12 +247,9 @@ class StoreContract:
         listed = blobs.list(prefix)
         assert [blob.key for blob in listed] == [key for key in self.KEYS if key.startswith(prefix)]
         for _, size, mtime in listed:
-            if self.lists_details:
-                assert size == 3
-                assert mtime is not None
-                assert 0 <= time.time() + 1 - mtime < 60
-            else:
-                assert size is mtime is None
+            assert size == (3 if self.lists_details else None)
+            assert (mtime is not None) is self.lists_details
+            assert mtime is None or 0 <= time.time() + 1 - mtime < 60
 
     @pytest.mark.parametrize(
         "prefix, expected",
@@ -343,11 +316,10 @@ class CompareAndSwapContract(StoreContract):
 
         def create(number: int) -> int:
             barrier.wait()
-            try:
+            with suppress(PreconditionFailed):
                 blobs.put_if("d/f", b"%d" % number, None)
-            except PreconditionFailed:
-                return 0
-            return 1
+                return 1
+            return 0
 
         with ThreadPoolExecutor(4) as pool:
             assert sum(pool.map(create, range(4))) == 1
@@ -358,11 +330,9 @@ def increment_counter(blobs: BlobStore, times: int) -> None:
     for _ in range(times):
         while True:
             value, token = blobs.get_with_token("counter")
-            try:
+            with suppress(PreconditionFailed):
                 blobs.put_if("counter", b"%d" % (int(value) + 1), token)
-            except PreconditionFailed:
-                continue
-            break
+                break
 
 
 def _write_to(sink: str | BinaryIO, data: bytes) -> None:

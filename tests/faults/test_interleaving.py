@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from kartothek_cube.core import schema as schema_file
-from kartothek_cube.core.commit import change, optimistic
+from kartothek_cube.core.commit import change, header_store
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
@@ -260,7 +260,7 @@ def test_a_rollback_finishes_an_operation_that_died(name):
 
 def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
     """The oracle can fail: a commit that does not look for its files loses them to a cleanup."""
-    monkeypatch.setattr(optimistic, "check_files", lambda *args, **kwargs: None)
+    monkeypatch.setattr(header_store, "check_files", lambda *args, **kwargs: None)
     with pytest.raises(AssertionError, match="append and cleanup"):
         count_runs(Pair("s3", "cube", ("append", "cleanup")).play, bound=1)
 

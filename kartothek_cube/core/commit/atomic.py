@@ -11,21 +11,14 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core import dataset_files, naming, partition
+from kartothek_cube.core import dataset_files, errors, history, naming, partition
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import BATCHES, STAGED, ChangeSet, WriteMode, entries_of
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.optimistic import Result, announce_commit, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    UnknownOutcomeError,
-)
 from kartothek_cube.core.evolution import evolution_metadata, with_widths
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
-from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
@@ -46,7 +39,7 @@ def commit_operation(
     blobs: BlobStore,
     coordinator: str,
     steps: Mapping[str, Step],
-    info: OperationInfo | None = None,
+    info: history.OperationInfo | None = None,
     *,
     creates: bool = False,
     final_lineage: str | None = None,
@@ -62,109 +55,97 @@ def commit_operation(
     if len(steps) < 2 and (record is None or others.isdisjoint(record.participants)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in header_store.attempts():
-        try:
+        # another writer aborts the operation if this one is too slow
+        with suppress(operation.OperationAborted):
             return _commit_once(blobs, coordinator, steps, info, final_lineage, run)
-        except operation.OperationAborted:
-            # another writer aborted the operation: this one was too slow
-            continue
-    raise ConcurrentWriteError(coordinator)
+    raise errors.ConcurrentWriteError(coordinator)
 
 
 def _commit_once(
     blobs: BlobStore,
     coordinator: str,
     steps: Mapping[str, Step],
-    info: OperationInfo | None,
+    info: history.OperationInfo | None,
     final_lineage: str | None,
     run: Mapper,
 ) -> dict[str, DatasetMetadata]:
     lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
     operation_id = gen_uuid()
     role = Participation(operation_id, coordinator, lineage, creates=creates)
-    results: dict[str, DatasetMetadata] = {}
-    receipts: list[CommitReceipt] = []
-    errors: dict[str, Exception] = {}
-
-    def commit_participant(uuid: str) -> Result | None:
-        if errors:
-            return None
-        try:
-            return steps[uuid](role)
-        except Exception as error:
-            # raised when the other commits have ended, whose receipts are needed to undo them
-            errors[uuid] = error
-            return None
-
-    try:
-        # their order does not matter: no reader sees one before the coordinator is committed
-        participants = [uuid for uuid in steps if uuid != coordinator]
-        for uuid, committed in zip(participants, run(commit_participant, participants), strict=True):
-            if committed is not None:
-                results[uuid], receipt = committed
-                if receipt.header != receipt.base.header:
-                    receipts.append(receipt)
-        if errors:
-            raise next(errors[uuid] for uuid in participants if uuid in errors)
-        decision = operation.Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
-    except UnknownOutcomeError as error:
-        undo_all(blobs, receipts)
-        if error.__cause__ is not None:
-            # nothing is unknown: the operation is not committed
-            raise error.__cause__ from error
-        raise
-    except Exception:
-        undo_all(blobs, receipts)
-        raise
+    others = {uuid: step for uuid, step in steps.items() if uuid != coordinator}
+    results, receipts = _commit_participants(blobs, others, role, run)
+    decision = operation.Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
 
     def touch(role: operation.Role) -> Result:
         """Commit a coordinator that does not change."""
         table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
         return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
 
-    step = steps.get(coordinator, touch)
-    has_final = creates and lineage == final_lineage
-    result, decided = _decide(blobs, coordinator, step, decision, receipts, creates, has_final)
-    if decision.participants:
-        # else the coordinator is the only commit
-        announce_commit(info, [*receipts, decided] if coordinator in steps else receipts)
-    return {**results, coordinator: result} if coordinator in steps else results
-
-
-def _decide(
-    blobs: BlobStore,
-    coordinator: str,
-    step: Step,
-    decision: operation.Decision,
-    receipts: list[CommitReceipt],
-    creates: bool,
-    has_final: bool,
-) -> Result:
-    """Commit the coordinator, with which the operation is committed."""
     try:
-        result, decided = step(decision if decision.participants else None)
-        if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
+        result, decided = steps.get(coordinator, touch)(decision if receipts else None)
+        if creates and not _confirm(blobs, coordinator, operation_id, receipts):
             undo_all(blobs, [decided])
-            raise operation.OperationAborted(decision.operation)
-    except UnknownOutcomeError:
+            raise operation.OperationAborted(operation_id)
+    except errors.UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise
     except Exception:
         undo_all(blobs, receipts)
         raise
-    for uuid in decision.participants:
-        operation.remember_committed(uuid, decision.operation)
+    for receipt in receipts:
+        operation.remember_committed(receipt.base.uuid, operation_id)
     for receipt in receipts:
         operation.delete_before(blobs, receipt.before)
-    if has_final and all(receipt.final for receipt in (*receipts, decided)):
+    if creates and lineage == final_lineage and all(receipt.final for receipt in (*receipts, decided)):
         # that of the coordinator last. Readers that meet headers of both kinds read them again: a failure
         # costs them requests, no more.
         with suppress(Exception):
             for receipt in (*receipts, decided):
-                uuid, key = receipt.base.uuid, receipt.base.header_key
-                header_store.compare_and_swap_header(
-                    blobs, uuid, key, receipt.final, receipt.header, receipt.token
-                )
-    return result, decided
+                _replace_header(blobs, receipt, receipt.final)
+    if receipts:
+        # else the coordinator is the only commit
+        announce_commit(info, [*receipts, decided] if coordinator in steps else receipts)
+    return {**results, coordinator: result} if coordinator in steps else results
+
+
+def _commit_participants(
+    blobs: BlobStore, steps: Mapping[str, Step], role: operation.Role, run: Mapper
+) -> tuple[dict[str, DatasetMetadata], list[CommitReceipt]]:
+    """States of all participants, receipts of those that have changed; all of them are committed, or none."""
+    results: dict[str, DatasetMetadata] = {}
+    receipts: list[CommitReceipt] = []
+    failures: dict[str, Exception] = {}
+
+    def commit_participant(uuid: str) -> Result | None:
+        try:
+            return None if failures else steps[uuid](role)
+        except Exception as error:
+            # raised when the other commits have ended, whose receipts are needed to undo them
+            failures[uuid] = error
+            return None
+
+    try:
+        # their order does not matter: no reader sees one before the coordinator is committed
+        for uuid, committed in zip(steps, run(commit_participant, list(steps)), strict=True):
+            if committed is not None:
+                results[uuid], receipt = committed
+                if receipt.header != receipt.base.header:
+                    receipts.append(receipt)
+        if failures:
+            raise next(failures[uuid] for uuid in steps if uuid in failures)
+    except Exception as error:
+        undo_all(blobs, receipts)
+        if isinstance(error, errors.UnknownOutcomeError) and error.__cause__ is not None:
+            # nothing is unknown: the operation is not committed
+            raise error.__cause__ from error
+        raise
+    return results, receipts
+
+
+def _replace_header(blobs: BlobStore, receipt: CommitReceipt, header: bytes) -> Token:
+    """Put another header in place of that of a commit; return its version."""
+    uuid, key = receipt.base.uuid, receipt.base.header_key
+    return header_store.compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
@@ -176,12 +157,10 @@ def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: li
         if record is None or record.participation is None:
             continue
         settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
-        uuid, key = receipt.base.uuid, receipt.base.header_key
-        header = header_store.render(operation.with_record(receipt.state, settled), key)
+        uuid = receipt.base.uuid
+        header = header_store.render(operation.with_record(receipt.state, settled), receipt.base.header_key)
         try:
-            token = header_store.compare_and_swap_header(
-                blobs, uuid, key, header, receipt.header, receipt.token
-            )
+            token = _replace_header(blobs, receipt, header)
             receipts[number] = attrs.evolve(receipt, header=header, token=token)
         except PreconditionFailed:
             # it has changed: committed, with other commits on top, or aborted
@@ -201,11 +180,10 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
     """Lineage and version of the header of a coordinator, and whether that dataset has to be created."""
 
     def add_record(state: DatasetMetadata) -> DatasetMetadata | None:
-        if COMMIT_RECORD in state.extra:
-            return None
-        return operation.with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
+        record = CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True)
+        return None if COMMIT_RECORD in state.extra else operation.with_record(state, record)
 
-    with suppress(DatasetNotFoundError):
+    with suppress(errors.DatasetNotFoundError):
         for _ in header_store.attempts():
             stored = dataset_files.read_header(uuid, blobs, with_token=True)
             record = operation.parse_stored_record(stored, uuid)
@@ -213,7 +191,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
                 return record.lineage, stored.token, record.reserved
             # other software wrote it, and readers could not tell what is committed
             header_store.edit_header(blobs, uuid, add_record)
-        raise ConcurrentWriteError(uuid)
+        raise errors.ConcurrentWriteError(uuid)
     return new_lineage, None, True
 
 
@@ -227,32 +205,25 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     base, restore = receipt.base, partial(header_store.restore_if_ours, blobs)
     # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
     # the state before was. Else False if the header is no longer that of the commit.
-    if base.aborted is None and header_store.retry_request(
-        lambda: restore(base.header_key, receipt.header, base.header, delete=True)
-    ):
+    restore_header = partial(restore, base.header_key, receipt.header, base.header, delete=True)
+    if base.aborted is None and header_store.retry_request(restore_header):
         header_store.retry_request(lambda: restore(base.schema_key, receipt.schema, base.schema))
         return None
     for _ in header_store.attempts():
-        try:
+        # another commit may come in between
+        with suppress(PreconditionFailed):
             return header_store.retry_request(lambda: _invert_newest(blobs, receipt))
-        except PreconditionFailed:
-            # another commit came in between
-            continue
-    raise ConcurrentWriteError(base.uuid)
+    raise errors.ConcurrentWriteError(base.uuid)
 
 
 def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     old = receipt.base.state
-    try:
-        base = header_store.read_base(blobs, receipt.base.uuid, receipt.state.table_name)
-    except DatasetNotFoundError:
+    base = header_store.read_optional_base(blobs, receipt.base.uuid, receipt.state.table_name, "")
+    state = base.state
+    if state is None:
         return
-    state: Any = base.state
-    if (
-        receipt.operation
-        and base.record is not None
-        and (base.participation is None or base.participation.operation != receipt.operation)
-    ):
+    is_other = base.participation is None or base.participation.operation != receipt.operation
+    if receipt.operation and base.record is not None and is_other:
         # another writer has aborted the operation, and gone back to the state before it
         return
     if old is not None and state == old:
@@ -271,16 +242,14 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
 
     def read() -> BaseState:
         table = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name
-        return header_store.read_base(blobs, uuid, table)
+        return header_store.read_optional_base(blobs, uuid, table, "")
 
     # A slow writer whose operation is aborted here by mistake begins again.
     for _ in header_store.attempts():
         try:
             base = operation.settle(blobs, read)
-        except DatasetNotFoundError:
-            return False
-        except CorruptDatasetError:
-            # a damaged dataset, or its archived state is gone: verification tells
+        except (errors.DatasetNotFoundError, errors.CorruptDatasetError):
+            # the latter for a damaged dataset, or its archived state is gone: verification tells
             return False
         if base.aborted is None:
             return False
@@ -292,21 +261,18 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 files = dataset_files.file_keys(base.state)
                 commit_state(blobs, base, base.state, files, mode=WriteMode.REPLACE, is_repair=True)
             return True
-    raise ConcurrentWriteError(uuid)
+    raise errors.ConcurrentWriteError(uuid)
 
 
-def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
-    """Undo the commits of an operation, the last one first; return whether all could be undone."""
+def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
+    """Undo the commits of an operation, the last one first."""
     # The failure that made this necessary is the one to raise, so that another one here is only logged.
-    complete = True
     for receipt in reversed(receipts):
         try:
             rollback(blobs, receipt)
             operation.delete_before(blobs, receipt.before)
         except Exception as error:
-            complete = False
             _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.base.uuid, error)
-    return complete
 
 
 def invert(
@@ -323,20 +289,17 @@ def invert(
         # a later update of the schema stays, with the columns that were added or dropped
         metadata = {**metadata, **evolution_metadata(state.metadata)}
     if old is not None and same_schema and state.partition_table == new.partition_table:
-        unloaded = {
-            c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
-        }
-        return old.copy(
-            metadata=metadata, indices=unloaded, extra=with_widths(state.extra, old.schema, old.widths)
-        )
+        stored = old.secondary_indices.items()
+        unloaded = {column: index.unload() for column, index in stored if index.index_storage_key}
+        extra = with_widths(state.extra, old.schema, old.widths)
+        return old.copy(metadata=metadata, indices=unloaded, extra=extra)
     if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
-        raise ConcurrentWriteError(
-            state.uuid,
-            added.labels.to_pylist(),
+        detail = (
             "A part of an operation could not be taken back: other writers have replaced the partitions that "
             "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
-            "operation if it is still wanted.",
+            "operation if it is still wanted."
         )
+        raise errors.ConcurrentWriteError(state.uuid, added.labels.to_pylist(), detail)
     # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
     restored = (before.positions(state.partition_table.labels), before.positions(removed.labels))
     kept = np.sort(np.concatenate([positions[positions >= 0] for positions in restored]))
@@ -370,18 +333,16 @@ def _invert_metadata(
 ) -> dict[str, Any]:
     """The metadata of the newest state; keys that still have the value of the commit get their old one."""
     before = new.metadata if old is None else old.metadata
-    result = _invert_entries(state.metadata, before, new.metadata)
+    result = _invert_dict(state.metadata, before, new.metadata)
     # other writers may have added batches and staged writes to those of the commit
     for key in (BATCHES, STAGED):
         entries = [entries_of(each, key) for each in (state, old, new)]
         if entries[0] and entries[2]:
-            result[key] = _invert_entries(*entries)
+            result[key] = _invert_dict(*entries)
     return {key: value for key, value in result.items() if value != {} or key not in (BATCHES, STAGED)}
 
 
-def _invert_entries(
-    state: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
-) -> dict[str, Any]:
+def _invert_dict(state: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of the newest state; those that still have the value of a commit get their old one."""
     result = dict(state)
     for key in (set(old) | set(new)) - {naming.TOMBSTONES_KEY}:

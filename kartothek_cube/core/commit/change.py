@@ -14,18 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock, dataset_files, errors, evolution, expressions, history, pruning
+from kartothek_cube.core import clock, dataset_files, errors, evolution, expressions, history, naming, pruning
 from kartothek_cube.core.arrow import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import (
-    CONTRACT,
-    EVOLUTION,
-    INDICES_DIRECTORY,
-    PUBLISH,
-    SINGLE_TABLE,
-    TABLE_FORMATS,
-)
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema import SchemaWrapper
 
@@ -60,8 +52,7 @@ class IndexUpdate:
     @classmethod
     def merge(cls, updates: Sequence[IndexUpdate]) -> IndexUpdate:
         """Merge at least one update; those of partitions without values may be of type null."""
-        types = [update.entries.values.type for update in updates]
-        dtype = reduce(common_type, types)
+        dtype = reduce(common_type, [update.entries.values.type for update in updates])
         entries = IndexColumns.merge([update.entries for update in updates], dtype)
         return cls(entries, pa.concat_arrays([update.covered for update in updates]))
 
@@ -80,7 +71,7 @@ class ChangeSet:
     """Updates of one dataset, with the requirements under which they may be committed."""
 
     uuid: str
-    table: str = SINGLE_TABLE
+    table: str = naming.SINGLE_TABLE
     mode: WriteMode = WriteMode.UPDATE
     #: new partitions; their data files are stored already
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
@@ -139,7 +130,7 @@ class ChangeSet:
         if keys or self.staged is None:
             return keys
         # a marker, so that to discard the write, which has no data files, deletes something as well
-        return [f"{self.uuid}/{INDICES_DIRECTORY}/staged/{self.staged[0]}"]
+        return [f"{self.uuid}/{naming.INDICES_DIRECTORY}/staged/{self.staged[0]}"]
 
     def check_requirements(self, state: DatasetMetadata | None) -> None:
         """Raise unless the change may be applied to the newest state; None is that of an absent dataset."""
@@ -165,11 +156,9 @@ class ChangeSet:
         if self.replaces is not None and self.mode is not WriteMode.REPLACE:
             absent = state.partition_table.positions(self.replaces) < 0
             if absent.any():
-                raise errors.ConcurrentWriteError(
-                    self.uuid,
-                    self.replaces.filter(pa.array(absent)).to_pylist(),
-                    "They were replaced or removed since this operation read them. Repeat it.",
-                )
+                labels = self.replaces.filter(pa.array(absent)).to_pylist()
+                detail = "They were replaced or removed since this operation read them. Repeat it."
+                raise errors.ConcurrentWriteError(self.uuid, labels, detail)
 
     def is_index_rebuild(self, state: DatasetMetadata | None) -> bool:
         """Whether the change only rebuilds indices that a state has, as a repair does."""
@@ -188,10 +177,7 @@ class ChangeSet:
         if self.overwrites_partitions and len(self.added):
             written = partition_folders(self.added, keys, keys, state.schema)
             mask |= to_numpy(pc.is_in(partition_folders(table, keys, keys, state.schema), value_set=written))
-        if mask.any():
-            added = table.positions(self.added.labels)
-            mask[added[added >= 0]] = False
-        return mask
+        return mask & (self.added.positions(table.labels) < 0) if mask.any() else mask
 
 
 class Requirement(Protocol):
@@ -209,13 +195,10 @@ class NoUnseenPartitions:
 
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has added one since."""
-        unseen = change.removal_mask(state)
-        seen = state.partition_table.positions(self.labels)
-        unseen[seen[seen >= 0]] = False
+        labels = state.partition_table.labels
+        unseen = change.removal_mask(state) & ~to_numpy(pc.is_in(labels, value_set=self.labels))
         if unseen.any():
-            raise errors.ConcurrentWriteError(
-                change.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
-            )
+            raise errors.ConcurrentWriteError(change.uuid, labels.filter(pa.array(unseen)).to_pylist())
 
 
 @attrs.frozen
@@ -230,10 +213,8 @@ class UnchangedMetadata:
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has set it since."""
         if state.metadata.get(self.key) != self.value:
-            raise errors.ConcurrentWriteError(
-                change.uuid,
-                detail=f"Another writer has {self.action} since this operation began. Repeat it.",
-            )
+            detail = f"Another writer has {self.action} since this operation began. Repeat it."
+            raise errors.ConcurrentWriteError(change.uuid, detail=detail)
 
 
 @attrs.frozen
@@ -272,11 +253,10 @@ _STAGED_DAYS = 30
 
 def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
     """The state after a change whose requirements are met; changed indices have no storage key yet."""
-    new = (
-        _create(state, change)
-        if state is None or change.mode is WriteMode.REPLACE
-        else _update(state, change)
-    )
+    if state is None or change.mode is WriteMode.REPLACE:
+        new = _create(state, change)
+    else:
+        new = _update(state, change)
     _check_times(new)
     if change.batch is not None:
         stream, number = change.batch
@@ -334,22 +314,23 @@ def check_settings(metadata: Mapping[str, Any]) -> None:
             f"{pruning.STATISTICS!r} in the metadata is the list of columns with statistics, or None; "
             f"it is {metadata[pruning.STATISTICS]!r}"
         )
-    if metadata.get(PUBLISH) not in (None, *TABLE_FORMATS):
-        names = ", ".join(map(repr, TABLE_FORMATS))
+    if metadata.get(naming.PUBLISH) not in (None, *naming.TABLE_FORMATS):
+        names = ", ".join(map(repr, naming.TABLE_FORMATS))
         raise ValueError(
-            f"{PUBLISH!r} in the metadata is the format in which commits publish the dataset ({names}), or "
-            f"None; it is {metadata[PUBLISH]!r}"
+            f"{naming.PUBLISH!r} in the metadata is the format in which commits publish the dataset "
+            f"({names}), or None; it is {metadata[naming.PUBLISH]!r}"
         )
 
 
 def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata that survive an overwrite or a rollback."""
-    return {key: metadata[key] for key in (history.KEEP_HISTORY, PUBLISH, CONTRACT) if key in metadata}
+    kept = (history.KEEP_HISTORY, naming.PUBLISH, naming.CONTRACT)
+    return {key: metadata[key] for key in kept if key in metadata}
 
 
 def cube_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Those of them that new datasets of a cube inherit from its seed."""
-    return {key: value for key, value in inherited_settings(metadata).items() if key != CONTRACT}
+    return {key: value for key, value in inherited_settings(metadata).items() if key != naming.CONTRACT}
 
 
 def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:
@@ -359,24 +340,20 @@ def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:
 
 
 def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
-    indices = {}
-    for column, update in change.indices.items():
-        _check_covered(column, change.added.labels, update)
-        indices[column] = _index(column, update.entries, change.schema)
+    inherited = inherited_settings({} if state is None else state.metadata)
+    labels, schema = change.added.labels, change.schema
+    # a listing may find other files than this commit added
+    widths = _added_widths(change) if change.explicit else None
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={
-            **inherited_settings({} if state is None else state.metadata),
-            **_without_evolution(_metadata({}, change)),
-        },
-        indices=indices,
+        metadata={**inherited, **_metadata({}, change)},
+        indices={column: _new_index(change, column, labels, schema) for column in change.indices},
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),
-        schema=change.schema,
+        schema=schema,
         table_name=change.table,
-        # a listing may find other files than this commit added
-        extra=evolution.with_widths({}, change.schema, _added_widths(change) if change.explicit else None),
+        extra=evolution.with_widths({}, schema, widths),
     )
 
 
@@ -385,18 +362,18 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     if change.replaces is not None:
         removed[state.partition_table.positions(change.replaces)] = True
     partitions = _partitions(state, change, removed)
-    metadata = _without_evolution(_metadata(state.metadata, change))
+    metadata = _metadata(state.metadata, change)
     metadata.setdefault("creation_time", state.metadata.get("creation_time"))
-    if EVOLUTION in state.metadata:
+    if naming.EVOLUTION in state.metadata:
         # older files cannot be read without it, whatever a user's function makes of the metadata
-        metadata[EVOLUTION] = state.metadata[EVOLUTION]
+        metadata[naming.EVOLUTION] = state.metadata[naming.EVOLUTION]
     schema = compute_schema(state, change)
     if change.merge_schema and state.schema is not None and change.schema is not None:
         metadata = evolution.merge_evolution(state.schema, change.schema, metadata, state.uuid)
     if change.schema_update is not None and schema is not None:
-        schema, metadata = change.schema_update.apply(
-            schema, metadata, state.partition_keys or (), _list_fixed_columns(state, change), state.uuid
-        )
+        keys, indexed = state.partition_keys or (), dict.fromkeys(state.secondary_indices, "indexed")
+        fixed = {**indexed, **change.fixed_columns, **dict.fromkeys(keys, "a partition key")}
+        schema, metadata = change.schema_update.apply(schema, metadata, keys, fixed, state.uuid)
     removed_labels = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
         partitions=partitions,
@@ -415,9 +392,8 @@ def update_statistics(old: pa.Table | None, new: DatasetMetadata, change: Change
     if new.schema is None:
         return None
     columns, schema = pruning.statistics_columns(new.metadata), new.schema.internal()
-    tables = [
-        pruning.select_statistics(t, columns, schema) for t in (old, change.statistics) if t is not None
-    ]
+    tables = [table for table in (old, change.statistics) if table is not None]
+    tables = [pruning.select_statistics(table, columns, schema) for table in tables]
     merged = pruning.merge_statistics(tables, new.partition_table.labels)
     return merged if merged.num_columns > 1 else None
 
@@ -440,22 +416,13 @@ def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> evol
     return evolution.widest([widths, added])
 
 
-def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
-    """Columns that an update of the schema must not change, with the reason."""
-    indexed = dict.fromkeys(state.secondary_indices, "indexed")
-    return {**indexed, **change.fixed_columns, **dict.fromkeys(state.partition_keys or (), "a partition key")}
-
-
 def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:
-    if change.merge_metadata is None:
-        return {**stored, **change.metadata}
-    # the user's function may change what it gets, and states are shared
-    return change.merge_metadata([dataset_files.copy_json(dict(stored)), dict(change.metadata)])
-
-
-def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without what only updates of the schema set; users may pass on that of another dataset."""
-    return {key: value for key, value in metadata.items() if key != EVOLUTION}
+    """Merged metadata without what only updates of the schema set; users may pass on another dataset's."""
+    merged = {**stored, **change.metadata}
+    if change.merge_metadata is not None:
+        # the user's function may change what it gets, and states are shared
+        merged = change.merge_metadata([dataset_files.copy_json(dict(stored)), dict(change.metadata)])
+    return {key: value for key, value in merged.items() if key != naming.EVOLUTION}
 
 
 def _partitions(state: DatasetMetadata, change: ChangeSet, removed: Mask) -> PartitionTable:
@@ -488,8 +455,7 @@ def _update_indices(
         if column in (state.partition_keys or ()) or column in new:
             continue
         if len(change.added):
-            _check_covered(column, change.added.labels, change.indices.get(column))
-            added = _index(column, change.indices[column].entries, schema)
+            added = _new_index(change, column, change.added.labels, schema)
             if added.dtype != index.dtype:
                 # only one of both has times that nanoseconds do not hold
                 dtype = common_type(index.dtype, added.dtype)
@@ -499,20 +465,20 @@ def _update_indices(
             index = index.remove_partitions(removed)
         result[column] = index
     for column in sorted(new):
-        _check_covered(column, partitions.labels, change.indices.get(column))
-        entries = change.indices[column].entries.keep_labels(partitions.labels)
-        result[column] = _index(column, entries, schema)
+        result[column] = _new_index(change, column, partitions.labels, schema)
     return result
 
 
-def _check_covered(column: str, labels: pa.StringArray, update: IndexUpdate | None) -> None:
+def _new_index(
+    change: ChangeSet, column: str, labels: pa.StringArray, schema: SchemaWrapper | None
+) -> ExplicitSecondaryIndex:
+    """Index of the entries of a change, which have to cover the partitions with some labels."""
+    update = change.indices.get(column)
     covered = pa.array([], pa.string()) if update is None else update.covered
     missing = labels.filter(pc.invert(pc.is_in(labels, value_set=covered)))
-    if len(missing):
+    if update is None or len(missing):
         raise MissingIndexEntries(column, missing)
-
-
-def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> ExplicitSecondaryIndex:
+    entries = update.entries.keep_labels(labels) if len(covered) > len(labels) else update.entries
     dtype = entries.values.type
     if schema is not None and column in schema.names and not pa.types.is_null(schema.field(column).type):
         dtype = schema.field(column).type
@@ -525,12 +491,10 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
         return state.schema
     if state.schema is None or not (len(state.schema) or len(state.partition_table)):
         return change.schema
-    evolving = state.metadata if change.merge_schema else None
+    stored = state.metadata if change.merge_schema else None
     keys = state.partition_keys or ()
     try:
-        united = evolution.unite_schemas(
-            state.schema, change.schema, keys, evolving, change.uuid, change.table
-        )
+        united = evolution.unite_schemas(state.schema, change.schema, keys, stored, change.uuid, change.table)
     except ValueError as error:
         if change.replaces is None:
             raise
@@ -540,8 +504,5 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
         if change.replaces is None or united is None or len(united) == len(state.schema):
             return united
         problem = f"Gone: {', '.join(sorted(set(united.names) - set(state.schema.names)))}"
-    raise errors.ConcurrentWriteError(
-        change.uuid,
-        change.replaces.to_pylist(),
-        f"The schema was changed since this operation read the dataset. Repeat it. {problem}",
-    )
+    detail = f"The schema was changed since this operation read the dataset. Repeat it. {problem}"
+    raise errors.ConcurrentWriteError(change.uuid, change.replaces.to_pylist(), detail)

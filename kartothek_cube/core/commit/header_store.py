@@ -19,17 +19,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from kartothek_cube.core import clock, dataset_files, errors
+from kartothek_cube.core import clock, dataset_files, errors, naming
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_header, parse_record
-from kartothek_cube.core.naming import (
-    INDICES_DIRECTORY,
-    TABLE_METADATA_FILE,
-    TOMBSTONES_KEY,
-    check_uuid,
-    header_keys,
-    schema_key,
-)
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -80,10 +72,9 @@ def render(state: DatasetMetadataBase, key: str) -> bytes:
 
 def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
     """Content and version of a blob; None for both if there is none."""
-    try:
+    with suppress(KeyError):
         return blobs.get_with_token(key)
-    except KeyError:
-        return None, None
+    return None, None
 
 
 def compare_and_swap_header(
@@ -129,21 +120,17 @@ def edit_header(
         record = new.extra.get(COMMIT_RECORD)
         if record is not None:
             new = new.copy(extra={**new.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}})
-        try:
-            compare_and_swap_header(
-                blobs, uuid, stored.key, render(new, stored.key), stored.content, stored.token
-            )
-        except PreconditionFailed:
-            # another writer was faster: decide again on its state
-            continue
-        return state
+        header = render(new, stored.key)
+        # if another writer was faster: decide again on its state
+        with suppress(PreconditionFailed):
+            compare_and_swap_header(blobs, uuid, stored.key, header, stored.content, stored.token)
+            return state
     raise errors.ConcurrentWriteError(uuid)
 
 
 def other_header_key(uuid: str, key: str) -> str:
     """The key of the header in the other format."""
-    (other,) = set(header_keys(uuid)) - {key}
-    return other
+    return next(other for other in naming.header_keys(uuid) if other != key)
 
 
 def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
@@ -168,7 +155,7 @@ def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
 def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
     """Delete a dataset by its header, in both formats; False if there was none, or one of others exists."""
     # JSON last: it wins over the other format, so that readers never see an older state in between.
-    deleted = [delete_blob(blobs, key, unless) for key in reversed(header_keys(uuid))]
+    deleted = [delete_blob(blobs, key, unless) for key in reversed(naming.header_keys(uuid))]
     return any(deleted)
 
 
@@ -181,15 +168,14 @@ def restore_if_ours(
     stored, token = read_versioned(blobs, key)
     if put is None or stored != put or old == put:
         return stored == old
-    try:
+    # if another writer is faster, it is no longer ours
+    with suppress(PreconditionFailed):
         if old is not None:
             blobs.put_if(key, old, token)
         elif delete:
             blobs.delete_if(key, token)
-    except PreconditionFailed:
-        # another writer was faster: it is no longer ours
-        return False
-    return True
+        return True
+    return False
 
 
 # -- states -------------------------------------------------------------------------------------------------
@@ -225,14 +211,9 @@ class BaseState:
         return None if self.old is None else self.old.content
 
     @property
-    def header_at_key(self) -> bytes | None:
-        """Content of the stored header if the new one takes its place; None if it is in the other format."""
-        return self.header if self.old is not None and self.old.key == self.header_key else None
-
-    @property
     def schema_key(self) -> str:
         """Key of the schema file."""
-        return schema_key(self.uuid, self.table)
+        return naming.schema_key(self.uuid, self.table)
 
     @cached_property
     def record(self) -> CommitRecord | None:
@@ -266,18 +247,10 @@ class CommitReceipt:
     rows: int | None = None
 
 
-def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
-    """Read a dataset in order to change it; DatasetNotFoundError if it does not exist."""
-    base = read_optional_base(blobs, uuid, table, "")
-    if base.state is None:
-        raise errors.DatasetNotFoundError(uuid)
-    return base
-
-
 def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
     """Read a dataset, which may be absent, in order to change it or to put a first header at a given key."""
     # the schema before its header: a schema file that is newer than the header still knows its schema
-    schema = read_versioned(blobs, schema_key(uuid, table))
+    schema = read_versioned(blobs, naming.schema_key(uuid, table))
     try:
         old = dataset_files.read_header(uuid, blobs, with_token=True)
     except errors.DatasetNotFoundError:
@@ -299,7 +272,7 @@ def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
         base = read_optional_base(blobs, uuid, table, header_key)
     except (errors.CorruptDatasetError, KeyError, NotImplementedError):
         # overwriting is how a user repairs a damaged dataset, or one of a version that cannot be read
-        schema = read_versioned(blobs, schema_key(uuid, table))
+        schema = read_versioned(blobs, naming.schema_key(uuid, table))
         content, token = read_versioned(blobs, header_key)
         old = None
         if content is not None:
@@ -329,7 +302,7 @@ def tombstone_name(key: str) -> str:
     """
     parts = key.split("/")
     # the name of an index file is a time and that of a schema is fixed: their directory makes them unique
-    whole = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
+    whole = parts[1:2] == [naming.INDICES_DIRECTORY] or parts[-1] == naming.TABLE_METADATA_FILE
     return "/".join(parts[-2:]) if whole else parts[-1]
 
 
@@ -340,38 +313,32 @@ def list_tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
 
 def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
     """Metadata with the tombstones of files that a collection is about to delete."""
-    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
+    return {**metadata, naming.TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
 
 
-def remove_tombstones(
-    metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
-) -> dict[str, Any]:
+def remove_tombstones(metadata: Mapping[str, Any], collection: str, deleted: Set[str]) -> dict[str, Any]:
     """Metadata without the tombstones of a collection that has finished deleting these names."""
     # Those of another one, which was killed, are removed as well once they are old and all their files are
     # deleted: a file whose name holds a UUID is never written again.
-    entries = {
-        name: entry
-        for name, entry in tombstone_entries(metadata).items()
-        if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
-    }
-    return inherit_tombstones(metadata, entries)
+    others = {name: entry for name, entry in tombstone_entries(metadata).items() if name != collection}
+    done = {name for name, entry in others.items() if _is_old(entry) and _names(entry) <= deleted}
+    return inherit_tombstones(metadata, {name: others[name] for name in others if name not in done})
 
 
 def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata with exactly these tombstones; every commit inherits those of the header that it replaces."""
-    others = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
-    return {**others, TOMBSTONES_KEY: dict(entries)} if entries else others
+    others = {key: value for key, value in metadata.items() if key != naming.TOMBSTONES_KEY}
+    return {**others, naming.TOMBSTONES_KEY: dict(entries)} if entries else others
 
 
 def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Tombstones in the metadata of a header, by collection."""
-    entries = metadata.get(TOMBSTONES_KEY)
+    entries = metadata.get(naming.TOMBSTONES_KEY)
     return dict(entries) if isinstance(entries, dict) else {}
 
 
 def _entry(keys: Iterable[str]) -> dict[str, Any]:
-    now = clock.datetime_utcnow().isoformat()
-    return {"since": now, "files": sorted({tombstone_name(key) for key in keys})}
+    return {"since": clock.datetime_utcnow().isoformat(), "files": sorted(set(map(tombstone_name, keys)))}
 
 
 def _names(entry: Any) -> set[str]:
@@ -392,7 +359,7 @@ def _is_old(entry: Any) -> bool:
 
 def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Iterable[str]) -> str:
     """Put the tombstones of files of a dataset without a header; return the key of their file."""
-    check_uuid(uuid)
+    naming.check_uuid(uuid)
     key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
     blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
     return key
@@ -406,22 +373,18 @@ def is_tombstone_file(key: str) -> bool:
 def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
     """Tombstones in files, by collection, as those in a header."""
     folder = f"{uuid}/{_DIRECTORY}/"
-    entries = {}
-    for blob in blobs.list(folder):
-        if blob.key.endswith(_SUFFIX):
-            # a file that is deleted since is that of a collection that has finished
-            with suppress(KeyError):
-                collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
-                entries[collection] = _parse(blobs.get(blob.key))
+    entries: dict[str, Any] = {}
+    for key in [blob.key for blob in blobs.list(folder) if blob.key.endswith(_SUFFIX)]:
+        collection = key.removeprefix(folder).removesuffix(_SUFFIX)
+        try:
+            entries[collection] = json.loads(blobs.get(key))
+        except KeyError:
+            # deleted since: that of a collection that has finished
+            continue
+        except (ValueError, RecursionError):
+            # not written by this library, which puts the file in one piece
+            entries[collection] = {}
     return entries
-
-
-def _parse(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        # not written by this library, which puts the file in one piece
-        return {}
 
 
 #: entries in an answer of an object store to a listing
@@ -434,9 +397,15 @@ def check_files(
     """Raise ConcurrentWriteError if a file of a commit is missing or has a tombstone."""
     # Called after the base was read and before the header is swapped: a collection that begins in between
     # changes the header, so that the swap fails.
-    if tombstones:
-        _refuse(uuid, [key for key in files if tombstone_name(key) in tombstones])
-    _refuse(uuid, missing_files(blobs, uuid, files, others=others))
+    missing = [key for key in files if tombstone_name(key) in tombstones] if tombstones else []
+    missing = missing or missing_files(blobs, uuid, files, others=others)
+    if missing:
+        raise errors.ConcurrentWriteError(
+            uuid,
+            detail=f"Files of this commit were deleted while it was under way, such as {missing[0]}: a "
+            "cleanup or garbage collection ran at the same time. Write again, and give cleanups a retention. "
+            "If none is running, one has died: run it again before you write.",
+        )
 
 
 def missing_files(blobs: BlobStore, uuid: str, keys: Sequence[str], *, others: int = 0) -> list[str]:
@@ -458,7 +427,7 @@ def confirm_first_commit(
     # tombstones are seen here. If it has finished already, files are missing: these are checked second.
 
     def check() -> set[str]:
-        tombstones = list_tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
+        tombstones = list_tombstoned_files({naming.TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
         check_files(blobs, uuid, files, tombstones)
         return tombstones
 
@@ -486,20 +455,8 @@ def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
         record = parse_record(parse_header(content, header_format(header_key), header_key))
         if record is None or record.unconfirmed != commit:
             return False
-        try:
+        # tombstones of another collection may come in between
+        with suppress(PreconditionFailed):
             blobs.delete_if(header_key, token)
-        except PreconditionFailed:
-            # tombstones of another collection came in between
-            continue
-        return True
+            return True
     return False
-
-
-def _refuse(uuid: str, missing: Sequence[str]) -> None:
-    if missing:
-        raise errors.ConcurrentWriteError(
-            uuid,
-            detail=f"Files of this commit were deleted while it was under way, such as {missing[0]}: a "
-            "cleanup or garbage collection ran at the same time. Write again, and give cleanups a retention. "
-            "If none is running, one has died: run it again before you write.",
-        )

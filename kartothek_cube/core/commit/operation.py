@@ -14,18 +14,11 @@ from enum import Enum
 
 import attrs
 
-from kartothek_cube.core import clock, errors, history, naming
-from kartothek_cube.core.caching import CACHE
+from kartothek_cube.core import caching, clock, errors, header, history, naming
 from kartothek_cube.core.commit.header_store import BaseState, attempts, edit_header
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import HeaderBlob, parse_header_shared, read_header
-from kartothek_cube.core.header import (
-    COMMIT_RECORD,
-    CommitRecord,
-    Participation,
-    parse_record,
-    participation_of,
-)
+from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -78,10 +71,9 @@ class Status(Enum):
 
 def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
     """The record in the newest header of a dataset; None if there is none."""
-    try:
+    with suppress(errors.DatasetNotFoundError):
         return parse_stored_record(read_header(uuid, blobs), uuid)
-    except errors.DatasetNotFoundError:
-        return None
+    return None
 
 
 def parse_stored_record(stored: HeaderBlob, uuid: str) -> CommitRecord | None:
@@ -91,18 +83,18 @@ def parse_stored_record(stored: HeaderBlob, uuid: str) -> CommitRecord | None:
 
 def pending_participation(state: DatasetMetadata) -> Participation | None:
     """The participation of a state in an operation that may not be committed."""
-    participation = participation_of(state.extra)
+    participation = header.participation_of(state.extra)
     return None if participation is None or participation.before is None else participation
 
 
 def is_hidden(state: DatasetMetadata) -> bool:
     """Whether a rollback has hidden the dataset in this state, which is absent for readers."""
-    return bool((state.extra.get(COMMIT_RECORD) or {}).get("hidden"))
+    return bool((state.extra.get(header.COMMIT_RECORD) or {}).get("hidden"))
 
 
 def settle_participation(state: DatasetMetadata | None) -> Participation | None:
     """The participation of a state that is known to be committed."""
-    participation = None if state is None else participation_of(state.extra)
+    participation = None if state is None else header.participation_of(state.extra)
     return None if participation is None else participation.settle()
 
 
@@ -121,28 +113,28 @@ def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> Datas
     return state if copied == record else with_record(state, copied)
 
 
-def status_of(uuid: str, participation: Participation, header: CommitRecord | None, exists: bool) -> Status:
+def status_of(uuid: str, participation: Participation, record: CommitRecord | None, exists: bool) -> Status:
     """The status of an operation according to the record of its coordinator."""
     if not exists and participation.creates:
         return Status.PENDING
-    if header is None:
+    if record is None:
         # The coordinator was deleted, or other software wrote it: it is unknown. An acknowledged write must
         # not disappear, so that its state counts.
         return Status.COMMITTED
-    if header.lineage != participation.lineage and not header.reserved:
+    if record.lineage != participation.lineage and not record.reserved:
         # an operation that has lost against another one which created the coordinator; else as above
-        lost = participation.creates and not header.interrupted
+        lost = participation.creates and not record.interrupted
         return Status.ABORTED if lost else Status.COMMITTED
-    if header.participants.get(uuid) == participation.operation:
+    if record.participants.get(uuid) == participation.operation:
         return Status.COMMITTED
-    return Status.ABORTED if participation.operation in header.aborted else Status.PENDING
+    return Status.ABORTED if participation.operation in record.aborted else Status.PENDING
 
 
 def operation_status(blobs: BlobStore, uuid: str, participation: Participation) -> Status:
     """Status of an operation in which a dataset participates, by the header of its coordinator."""
     # Call it after the header of the participant was read. That an operation is committed never changes, and
     # the process that has committed it knows.
-    if CACHE.get(("operation", uuid, participation.operation)):
+    if caching.CACHE.get(("operation", uuid, participation.operation)):
         return Status.COMMITTED
     record, exists = None, True
     try:
@@ -157,7 +149,7 @@ def operation_status(blobs: BlobStore, uuid: str, participation: Participation) 
 
 def remember_committed(uuid: str, operation: str) -> None:
     """Note that an operation is committed, for readers in this process."""
-    CACHE.put(("operation", uuid, operation), b"", True, len(operation))
+    caching.CACHE.put(("operation", uuid, operation), b"", True, len(operation))
 
 
 # -- writers that meet an operation --------------------------------------------------------------------------
@@ -252,23 +244,18 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
 
     for _ in attempts():
         try:
-            _edit_record(blobs, participation.coordinator, add)
+            return _edit_record(blobs, participation.coordinator, add)
         except errors.DatasetNotFoundError:
             if not participation.creates:
-                return
-            # A header without a dataset takes its place: the operation would create the coordinator.
-            record = CommitRecord(
-                gen_uuid(),
-                lineage=participation.lineage,
-                aborted=(participation.operation,),
-                reserved=True,
-            )
-            header = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
-            with suppress(PreconditionFailed):
-                blobs.put_if(naming.metadata_key_from_uuid(participation.coordinator), header.to_json(), None)
-                return
-            continue
-        return
+                return None
+        # A header without a dataset takes its place: the operation would create the coordinator.
+        aborted = (participation.operation,)
+        record = CommitRecord(gen_uuid(), lineage=participation.lineage, aborted=aborted, reserved=True)
+        reserved = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
+        with suppress(PreconditionFailed):
+            blobs.put_if(naming.metadata_key_from_uuid(reserved.uuid), reserved.to_json(), None)
+            return None
+    return None
 
 
 def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
@@ -313,13 +300,12 @@ def count_deleted_versions(blobs: BlobStore, coordinator: str, uuids: Sequence[s
 def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]) -> None:
     """Remove deleted datasets from the participants of a coordinator."""
 
+    def stays(uuid: str) -> bool:
+        return uuid not in uuids or any(map(blobs.exists, naming.header_keys(uuid)))
+
     def remove(record: CommitRecord) -> CommitRecord:
         # after the coordinator was read: one that was created again since is listed again, or will be
-        others = {
-            uuid: name
-            for uuid, name in record.participants.items()
-            if uuid not in uuids or any(map(blobs.exists, naming.header_keys(uuid)))
-        }
+        others = {uuid: name for uuid, name in record.participants.items() if stays(uuid)}
         return attrs.evolve(record, participants=others)
 
     _edit_record(blobs, coordinator, remove)
@@ -346,4 +332,4 @@ def delete_before(blobs: BlobStore, key: str | None) -> None:
 
 def with_record(state: DatasetMetadata, record: CommitRecord) -> DatasetMetadata:
     """The same state with another record."""
-    return state.copy(extra={**state.extra, COMMIT_RECORD: record.to_field()})
+    return state.copy(extra={**state.extra, header.COMMIT_RECORD: record.to_field()})

@@ -12,30 +12,19 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, expressions, history, hooks, naming, pruning
+from kartothek_cube.core import schema as schemas
 from kartothek_cube.core.commit import change as changes
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.header_store import (
-    BaseState,
-    CommitReceipt,
-    check_files,
-    compare_and_swap_header,
-)
+from kartothek_cube.core.commit.change import WriteMode
+from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
-from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema import (
-    next_version,
-    schema_file_from_bytes,
-    schema_to_bytes,
-    schema_version_of,
-)
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -68,12 +57,9 @@ def commit(
         except changes.MissingIndexEntries as missing:
             # the writers of the files did not know of an index that was added since
             if read_index is None:
-                raise ValueError(
-                    f"Partitions without entries for the index on {missing.column} of dataset {change.uuid}"
-                ) from None
-            change = _add_entries(
-                change, missing.column, read_index(missing.column, missing.labels.to_pylist())
-            )
+                index = f"the index on {missing.column} of dataset {change.uuid}"
+                raise ValueError(f"Partitions without entries for {index}") from None
+            change = _add_entries(change, missing, read_index)
         except errors.MissingFileError as missing:
             # a faster writer replaced this index, and a collection deleted it, before it was read here
             state = DatasetMetadata.load_from_store(change.uuid, blobs, load_schema=False)
@@ -93,11 +79,10 @@ def commit(
             break
     if result is None:
         raise errors.ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
-    if hooks.COMMIT_HOOKS:
-        result = result[0], attrs.evolve(result[1], rows=change.rows)
-        if role is None:
-            announce_commit(change.info, [result[1]], is_landed=is_landed)
-    return result
+    receipt = attrs.evolve(result[1], rows=change.rows)
+    if role is None and hooks.COMMIT_HOOKS:
+        announce_commit(change.info, [receipt], is_landed=is_landed)
+    return result[0], receipt
 
 
 def announce_commit(
@@ -140,25 +125,18 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
     new = _check_and_apply(base.state, change)
     has_entries = len(change.added) or change.new_indices or change.statistics is not None
     # the header would have the same content as the stored one
-    is_unchanged = not has_entries and change.mode is not changes.WriteMode.REPLACE and new == base.state
+    is_unchanged = not has_entries and change.mode is not WriteMode.REPLACE and new == base.state
     if is_unchanged and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     statistics = None
     if change.statistics is not None or change.schema_update is not None:
-        is_new = base.state is None or change.mode is changes.WriteMode.REPLACE
+        is_new = base.state is None or change.mode is WriteMode.REPLACE
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
         statistics = changes.update_statistics(old, new, change)
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
+    is_repair, files = change.is_index_rebuild(base.state), change.files
     return commit_state(
-        blobs,
-        base,
-        new,
-        change.files,
-        mode=change.mode,
-        role=role,
-        info=change.info,
-        statistics=statistics,
-        is_repair=change.is_index_rebuild(base.state),
+        blobs, base, new, files, change.mode, role, change.info, is_repair=is_repair, statistics=statistics
     )
 
 
@@ -177,25 +155,21 @@ def preview(
     """The state that a commit of a change on top of a state would give; nothing is stored."""
     if state is not None and is_committed(state, change):
         return state
-    if state is not None and change.mode not in (changes.WriteMode.REPLACE, changes.WriteMode.CREATE):
+    if state is not None and change.mode not in (WriteMode.REPLACE, WriteMode.CREATE):
         state = _load_indices(blobs, state, change)
     while True:
         try:
             return _check_and_apply(state, change)
         except changes.MissingIndexEntries as missing:
-            update = read_index(missing.column, missing.labels.to_pylist())
-            change = _add_entries(change, missing.column, update)
+            change = _add_entries(change, missing, read_index)
 
 
 def _load_base(blobs: BlobStore, change: changes.ChangeSet) -> BaseState:
     """The newest settled state with the indices that a change touches."""
     key = naming.metadata_key_from_uuid(change.uuid, change.storage_format)
-    creates = change.mode in (changes.WriteMode.REPLACE, changes.WriteMode.CREATE)
-    read = (
-        header_store.read_replaced_base
-        if change.mode is changes.WriteMode.REPLACE
-        else header_store.read_optional_base
-    )
+    replaces = change.mode is WriteMode.REPLACE
+    creates = replaces or change.mode is WriteMode.CREATE
+    read = header_store.read_replaced_base if replaces else header_store.read_optional_base
     base = operation.settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
     if base.state is None or creates:
         return base
@@ -222,25 +196,25 @@ def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
     return True
 
 
-def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> DatasetMetadata:
+def _load_indices(blobs: BlobStore, state: DatasetMetadata, change: changes.ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
         # the partitions were found by a listing, which shows the files of this very change already
-        added = state.partition_table.positions(change.added.labels)
-        others = np.ones(len(state.partition_table), dtype=bool)
-        others[added[added >= 0]] = False
-        state = state.copy(partitions=state.partition_table.filter(others))
+        table = state.partition_table
+        state = state.copy(partitions=table.filter(change.added.positions(table.labels) < 0))
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:
         touched = set()
-    loaded: DatasetMetadata = state.load_indices(touched | expressions.columns_of(change.remove_where), blobs)
-    return loaded
+    return state.load_indices(touched | expressions.columns_of(change.remove_where), blobs)
 
 
-def _add_entries(change: changes.ChangeSet, column: str, update: changes.IndexUpdate) -> changes.ChangeSet:
-    present = change.indices.get(column)
+def _add_entries(
+    change: changes.ChangeSet, missing: changes.MissingIndexEntries, read_index: IndexReader
+) -> changes.ChangeSet:
+    update = read_index(missing.column, missing.labels.to_pylist())
+    present = change.indices.get(missing.column)
     if present is not None:
         update = changes.IndexUpdate.merge([present, update])
-    return attrs.evolve(change, indices={**change.indices, column: update})
+    return attrs.evolve(change, indices={**change.indices, missing.column: update})
 
 
 def is_committed(state: DatasetMetadata | None, change: changes.ChangeSet) -> bool:
@@ -282,10 +256,10 @@ def commit_state(
     base: BaseState,
     new: DatasetMetadata,
     files: Sequence[str],
-    *,
-    mode: changes.WriteMode = changes.WriteMode.UPDATE,
+    mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
     info: history.OperationInfo | None = None,
+    *,
     hides: bool = False,
     is_repair: bool = False,
     statistics: pa.Table | None = None,
@@ -297,20 +271,20 @@ def commit_state(
     snapshot: str | None = None
     if isinstance(role, Decision):
         role.check(blobs, base)
-    if base.state is None and base.old is not None:
-        # a damaged dataset, one of an aborted operation, or a reserved header
-        mode = changes.WriteMode.REPLACE
+    # also a damaged dataset, one of an aborted operation, or a reserved header
+    replaces = mode is WriteMode.REPLACE or (base.state is None and base.old is not None)
     try:
-        indices, extra = store_indices(blobs, new, written), new.extra
+        for index in new.secondary_indices.values():
+            if index.index_storage_key is None:
+                written.append(index.store_new(blobs, new.uuid))
+        extra = dict(new.extra)
         if statistics is not None:
-            name = pruning.store_statistics(blobs, new.uuid, statistics)
-            extra = {**extra, pruning.STATISTICS: name}
+            extra[pruning.STATISTICS] = name = pruning.store_statistics(blobs, new.uuid, statistics)
             written.append(naming.statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
-        if base.aborted is not None or (
-            mode is not changes.WriteMode.REPLACE and not base.is_confirmed and base.state is not None
-        ):
+        is_unconfirmed = base.state is not None and not base.is_confirmed
+        if base.aborted is not None or (is_unconfirmed and not replaces):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
@@ -320,19 +294,15 @@ def commit_state(
             version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
         # copies: users get this state, and that of the base is shared
-        new = new.copy(
-            indices=indices,
-            metadata=copy_json(header_store.inherit_tombstones(new.metadata, collections)),
-            extra=copy_json({**extra, COMMIT_RECORD: record.to_field()}),
-        )
+        metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
+        extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
+        new = _unload_indices(new).copy(metadata=metadata, extra=extra)
         header = header_store.render(new, base.header_key)
-        receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)
+        receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(Exception):
-            if snapshot is not None and not (
-                history.is_before_key(snapshot) or blobs.exists(base.header_key)
-            ):
+            if snapshot and not (history.is_before_key(snapshot) or blobs.exists(base.header_key)):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
@@ -342,8 +312,8 @@ def commit_state(
     receipt = _complete(blobs, receipt, role, snapshot)
     retention = history.snapshot_retention(new.metadata)
     # of a dataset that kept none before, there are none
-    keeps_none = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) == 0
-    if retention or (retention == 0 and base.state is not None and not keeps_none):
+    kept_some = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) != 0
+    if retention or (retention == 0 and kept_some):
         history.expire_snapshots(base.uuid, blobs)
     return new, receipt
 
@@ -377,18 +347,17 @@ def _archive(
 
 def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
     """The record of a commit on top of a base."""
-    commit_id, old = gen_uuid(), base.record
-    inherited = base.participation
-    own = parse_record(new.extra)
+    commit_id, inherited, own = gen_uuid(), base.participation, parse_record(new.extra)
+    old = base.record or CommitRecord("", lineage=gen_uuid(), interrupted=base.old is not None)
     record = CommitRecord(
         commit_id,
         embed_schema(new.schema),
         unconfirmed=commit_id if base.old is None else None,
-        lineage=gen_uuid() if old is None else old.lineage,
-        interrupted=base.old is not None if old is None else old.interrupted,
+        lineage=old.lineage,
+        interrupted=old.interrupted,
         participation=None if inherited is None else inherited.settle(),
-        participants={} if old is None else old.participants,
-        aborted=() if old is None else old.aborted,
+        participants=old.participants,
+        aborted=old.aborted,
         # of a copy, or a state that is restored
         version=None if own is None else own.version,
     )
@@ -416,14 +385,10 @@ def commit_copy(
     """Put the header and schema file of a copy, byte by byte those of its source, in place of a base."""
     if isinstance(role, Decision):
         role.check(blobs, base)
-    collections = _read_tombstones(blobs, base)
-    before = None
+    collections, before = _read_tombstones(blobs, base), None
     final = b"" if base.state is not None or collections else header
-    if (
-        collections != header_store.tombstone_entries(new.metadata)
-        or base.old is not None
-        or role is not None
-    ):
+    has_tombstones = collections != header_store.tombstone_entries(new.metadata)
+    if has_tombstones or base.old is not None or role is not None:
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role, collections)
         record = _next_record(base, new, role, before)
@@ -435,9 +400,7 @@ def commit_copy(
         new = new.copy(metadata=header_store.inherit_tombstones(new.metadata, collections), extra=extra)
         header = header_store.render(new, base.header_key)
     try:
-        receipt = _put_state(
-            blobs, base, new, header, files, collections, changes.WriteMode.REPLACE, schema, snapshot=before
-        )
+        receipt = _put_state(blobs, base, new, header, files, collections, True, before, schema)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         operation.delete_before(blobs, before)
         raise
@@ -472,33 +435,32 @@ def _put_state(
     header: bytes,
     files: Sequence[str],
     collections: dict[str, Any],
-    mode: changes.WriteMode,
-    schema: bytes | None = None,
-    *,
+    replaces: bool,
     snapshot: str | None,
+    schema: bytes | None = None,
 ) -> CommitReceipt:
     """Put schema file and header of a state, and confirm a first header."""
-    replace = mode is changes.WriteMode.REPLACE
-    put: bytes | None = None
+    put = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
         # new file, see kartothek_cube.core.schema
-        put = put_schema(blobs, base, new, mode, schema)
+        put = put_schema(blobs, base, new, replaces, schema)
         others = 0 if base.state is None else len(base.state.partition_table)
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
-        schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
+        schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
         names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
-        check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
-        token = compare_and_swap_header(
-            blobs, base.uuid, base.header_key, header, base.header_at_key, base.token
-        )
+        header_store.check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
+        # the content that the new header replaces, unless that is in the other format
+        key = base.header_key
+        old = base.old.content if base.old is not None and base.old.key == key else None
+        token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
         if base.old is None:
             _confirm(blobs, base, new, files)
-        if replace:
+        if replaces:
             _drop_other_format(blobs, base, token)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
@@ -520,7 +482,7 @@ def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Seq
     record = parse_record(new.extra)
     commit_id = "" if record is None else record.unconfirmed or record.commit
     names = header_store.confirm_first_commit(blobs, base.uuid, base.header_key, files, commit_id)
-    put_tombstoned_schema_again(blobs, base, new, names)
+    put_schema_again(blobs, base, new, names)
 
 
 def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
@@ -556,33 +518,33 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
 
 
 def put_schema(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, mode: changes.WriteMode, content: bytes | None
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, replaces: bool, content: bytes | None
 ) -> bytes | None:
     """Write the schema file of a new state unless the stored one holds its schema; return what was put."""
     if new.schema is None:
         return None
     try:
-        old = None if base.schema is None else schema_file_from_bytes(base.schema, base.schema_key)
+        old = None if base.schema is None else schemas.schema_file_from_bytes(base.schema, base.schema_key)
     except errors.CorruptDatasetError:
         if base.state is not None:
             raise
         # left by a dataset that is damaged or deleted, and replaced now
         old = None
-    replace = mode is changes.WriteMode.REPLACE
-    version = schema_version_of(new.metadata)
+    version = schemas.schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
-    same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
+    same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replaces)
     # a file of another version may be that of a commit which is about to fail and to restore the one before
     if same and old is not None and old.has(version) and old.of(version).equals(new.schema):
         return None
     replaced = None
     if base.state is not None and base.state.schema is not None:
-        replaced = schema_version_of(base.state.metadata), base.state.schema
+        replaced = schemas.schema_version_of(base.state.metadata), base.state.schema
     if content is None or base.state is not None:
         # old and new schema in one file: until the header follows, each header finds its own in it
-        content = schema_to_bytes(next_version(new.schema, version, old, replaced))
+        content = schemas.schema_to_bytes(schemas.next_version(new.schema, version, old, replaced))
     try:
-        compare_and_swap_header(blobs, base.uuid, base.schema_key, content, base.schema, base.schema_token)
+        schema_file = base.uuid, base.schema_key, content, base.schema, base.schema_token
+        header_store.compare_and_swap_header(blobs, *schema_file)
     except errors.UnknownOutcomeError as error:
         # nothing is unknown: the header is not put yet
         raise error.__cause__ or error from None
@@ -594,18 +556,15 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     content, token = header_store.read_versioned(blobs, base.schema_key)
     if put is None or content != put or base.state is None or base.state.schema is None:
         return
-    ours = schema_file_from_bytes(put, base.schema_key)
-    if base.schema is not None and ours.schema == base.state.schema:
-        blobs.put_if(base.schema_key, base.schema, token)
-        return
-    # our schema stays in the file, should the write of our header land late
-    file = next_version(base.state.schema, schema_version_of(base.state.metadata), ours, None)
-    blobs.put_if(base.schema_key, schema_to_bytes(file), token)
+    ours, restored = schemas.schema_file_from_bytes(put, base.schema_key), base.schema
+    if restored is None or ours.schema != base.state.schema:
+        # our schema stays in the file, should the write of our header land late
+        version = schemas.schema_version_of(base.state.metadata)
+        restored = schemas.schema_to_bytes(schemas.next_version(base.state.schema, version, ours, None))
+    blobs.put_if(base.schema_key, restored, token)
 
 
-def put_tombstoned_schema_again(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]
-) -> None:
+def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]) -> None:
     """Write the schema file of a first commit again if a collection is deleting it, or has deleted it."""
     if new.schema is None:
         return
@@ -617,27 +576,14 @@ def put_tombstoned_schema_again(
             if content is not None and (attempt or name not in tombstoned):
                 return
             # another version than the collection has read, so that its deletion by condition fails
-            file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))
+            version = schemas.schema_version_of(new.metadata)
+            file = schemas.schema_to_bytes(schemas.next_version(new.schema, version, None, None))
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return
     except Exception as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
-
-
-def store_indices(
-    blobs: BlobStore, state: DatasetMetadata, written: list[str]
-) -> dict[str, ExplicitSecondaryIndex]:
-    """Write the changed indices, adding their keys to `written`; the result has all indices by key."""
-    indices = {}
-    for column, index in state.indices.items():
-        if not isinstance(index, ExplicitSecondaryIndex):
-            continue
-        if index.index_storage_key is None:
-            written.append(index.store_new(blobs, state.uuid))
-        indices[column] = index.unload()
-    return indices
 
 
 def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
@@ -156,11 +156,10 @@ class BlobStore(ABC):
 
     def exists(self, key: str) -> bool:
         """Whether there is a blob with that key."""
-        try:
+        with suppress(KeyError):
             self.size(key)
-        except KeyError:
-            return False
-        return True
+            return True
+        return False
 
     def open_read(self, key: str) -> BinaryIO:
         """Open a blob as a seekable file, to be closed by the caller.
@@ -392,8 +391,11 @@ def check_prefix(prefix: str) -> str:
 
 def check_owned(key: Any, uuid: str) -> str:
     """Check a key read from a dataset's metadata: a file in ``<uuid>/``, or a legacy index file."""
-    if is_key(key) and (key.startswith(f"{uuid}/") or _is_legacy_index(key, uuid)):
-        return str(key)
+    if is_key(key):
+        name = key.removeprefix(f"{uuid}.")
+        is_legacy_index = name != key and "/" not in name and name[1:].endswith(EXTERNAL_INDEX_SUFFIX)
+        if is_legacy_index or key.startswith(f"{uuid}/"):
+            return str(key)
     raise _foreign_key_error(key, uuid)
 
 
@@ -403,11 +405,6 @@ def check_owned_keys(keys: pa.StringArray | pa.ChunkedArray, uuid: str) -> None:
     is_owned = pc.fill_null(is_owned, False)
     if not pc.all(is_owned, min_count=0).as_py():
         raise _foreign_key_error(keys[pc.index(is_owned, False).as_py()].as_py(), uuid)
-
-
-def _is_legacy_index(key: str, uuid: str) -> bool:
-    column = key.removeprefix(f"{uuid}.").removesuffix(EXTERNAL_INDEX_SUFFIX)
-    return key == f"{uuid}.{column}{EXTERNAL_INDEX_SUFFIX}" and column != "" and "/" not in column
 
 
 def _foreign_key_error(key: object, uuid: str) -> CorruptDatasetError:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import importlib
 import importlib.util
 import io
@@ -14,10 +15,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
-from http import HTTPStatus
-from http.client import HTTPException
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -27,8 +25,7 @@ from urllib.request import Request, urlopen
 
 from simplekv import KeyValueStore, UrlMixin
 
-from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.object_url import Location, client_options, parse_url, settings
+from kartothek_cube.core.store import blob_store, object_url
 
 # -- clients ------------------------------------------------------------------------------------------------
 
@@ -88,10 +85,8 @@ def load_library(kind: str) -> ObstoreModules:
             try:
                 state.library = _load_second_copy() if state.forked else _import_library()
             except ModuleNotFoundError:
-                raise ModuleNotFoundError(
-                    f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'",
-                    name="obstore",
-                ) from None
+                message = f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'"
+                raise ModuleNotFoundError(message, name="obstore") from None
         return state.library
 
 
@@ -121,13 +116,13 @@ def _load_second_copy() -> ObstoreModules:
     return ObstoreModules(copy, copy._store, copy.exceptions)
 
 
-def get_client(location: Location) -> Any:
+def get_client(location: object_url.Location) -> Any:
     """The client of a location, with its pool of connections: one per process, location and environment."""
     state = _state
     # credentials in the environment may be replaced during the life of a process
     environment = tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
     modules = load_library(location.kind)
-    config, options, retry = settings(location)
+    config, options, retry = object_url.settings(location)
     problem: Exception
     with state.lock:
         try:
@@ -145,7 +140,7 @@ def get_client(location: Location) -> Any:
 
 
 def call_translated(
-    location: Location, key: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    location: object_url.Location, key: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
     """Call a function of obstore; translate its errors into those of stores, without secrets."""
     errors = load_library(location.kind).errors
@@ -155,33 +150,27 @@ def call_translated(
     except (errors.BaseError, FileNotFoundError) as error:
         problem = error
     # outside of the handler: obstore's error may show secrets, so it must not become the context
-    raise _translate(problem, errors, location, key)
-
-
-def _translate(problem: Exception, errors: Any, location: Location, key: str) -> Exception:
     text = remove_secrets(problem, location)
     if _NO_BUCKET(str(problem)):
-        return ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
+        raise ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
     if isinstance(problem, FileNotFoundError):
-        return KeyError(key)
+        raise KeyError(key)
     if isinstance(problem, (errors.AlreadyExistsError, errors.PreconditionError)):
-        return FileExistsError(errno.EEXIST, text, key)
+        raise FileExistsError(errno.EEXIST, text, key)
     if isinstance(problem, (errors.PermissionDeniedError, errors.UnauthenticatedError)):
-        return PermissionError(errno.EACCES, text, location.url)
+        raise PermissionError(errno.EACCES, text, location.url)
     if isinstance(problem, errors.NotSupportedError):
-        return NotImplementedError(text)
-    return ObjectStoreError(f"{location.url}: {text}")
+        raise NotImplementedError(text)
+    raise ObjectStoreError(f"{location.url}: {text}")
 
 
-def remove_secrets(problem: Exception, location: Location) -> str:
+def remove_secrets(problem: Exception, location: object_url.Location) -> str:
     """First paragraph of an error message, without secrets."""
     text = str(problem).partition("\n\nDebug source")[0]
     # signatures are parameters of URLs
     text = re.sub(r"\?[^\s'\"]+", "?...", " ".join(text.split()))
-    secrets = location.secrets + [
-        value for name, value in os.environ.items() if _ENVIRONMENT(name) and _SECRET_NAME(name)
-    ]
-    for secret in sorted(secrets, key=len, reverse=True):
+    variables = [value for name, value in os.environ.items() if _ENVIRONMENT(name) and _SECRET_NAME(name)]
+    for secret in sorted(location.secrets + variables, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, "***")
     return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]} ..."
@@ -202,19 +191,14 @@ _SIGNED_FOR = timedelta(hours=1)
 _SIGNED_BRIEFLY = timedelta(minutes=5)
 _TIMEOUT_S = 30
 # servers' responses to a range that starts behind the end
-_BEHIND_END = (
-    "416 Range Not Satisfiable",
-    "non-partial response",
-    "Wanted range starting at",
-    "bytes 0--1/0",
-)
+_PAST_END = ("416 Range Not Satisfiable", "non-partial response", "Wanted range starting at", "bytes 0--1/0")
 # attribute that identifies a conditional write; letters only, since proxies and Azure accept few other names
 _WRITE_ID = "kartothekwrite"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_VERSION: Version = (("e_tag", '"0"'),)
 # results of the probes: conditional writes, conditional deletions
-_CAN_SWAP: dict[Location, bool] = {}
-_CAN_DELETE: dict[Location, bool] = {}
+_CAN_SWAP: dict[object_url.Location, bool] = {}
+_CAN_DELETE: dict[object_url.Location, bool] = {}
 # bytes of a blob's end that are fetched when it is opened
 _TAIL = 64 << 10
 _BUFFER = 1 << 20
@@ -249,7 +233,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         return _CAN_SWAP[self._location]
 
     @property
-    def identity(self) -> Location:
+    def identity(self) -> object_url.Location:
         return self._location
 
     def connect(self) -> Any:
@@ -262,14 +246,11 @@ class ObjectBlobStore(blob_store.BlobStore):
         function = getattr(load_library(self._location.kind).functions, name)
         return call_translated(self._location, key, function, self.connect(), *args, **kwargs)
 
-    def _read_body(self, key: str, result: Any) -> bytes:
-        return bytes(call_translated(self._location, key, result.bytes))
-
     # reading
 
     def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         result = self._call("get", blob_store.check_key(key), key)
-        return self._read_body(key, result), self._get_version(result.meta)
+        return bytes(call_translated(self._location, key, result.bytes)), self._get_version(result.meta)
 
     def size(self, key: str) -> int:
         return int(self._call("head", blob_store.check_key(key), key)["size"])
@@ -278,7 +259,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         return cast(BinaryIO, io.BufferedReader(_RemoteFile(self, key), _BUFFER))
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]]:
-        return f"{self._location.url}/{blob_store.check_key(key)}", client_options(self._location)
+        return f"{self._location.url}/{blob_store.check_key(key)}", object_url.client_options(self._location)
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """Read a blob in chunks; KeyError if there is none."""
@@ -301,7 +282,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         if result is None:
             data = self.get(key)
             return data[-length:], len(data)
-        data, size = self._read_body(key, result), int(result.meta["size"])
+        data, size = bytes(call_translated(self._location, key, result.bytes)), int(result.meta["size"])
         return self.get_range(key, size - length, length) if is_azure and size > length else data, size
 
     def _call_range(self, name: str, key: str, **kwargs: Any) -> Any | None:
@@ -309,7 +290,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         try:
             return self._call(name, blob_store.check_key(key), key, **kwargs)
         except ObjectStoreError as error:
-            if any(text in str(error) for text in _BEHIND_END):
+            if any(text in str(error) for text in _PAST_END):
                 return None
             raise
 
@@ -386,12 +367,10 @@ class ObjectBlobStore(blob_store.BlobStore):
             self.put_object(key, b"", _NO_VERSION)
         except FileExistsError:
             return True
-        except NotImplementedError:
+        except (NotImplementedError, ObjectStoreError) as error:
+            if isinstance(error, ObjectStoreError) and "501 Not Implemented" not in str(error):
+                raise
             return False
-        except ObjectStoreError as error:
-            if "501 Not Implemented" in str(error):
-                return False
-            raise
         self.delete([key])
         return False
 
@@ -434,11 +413,11 @@ class ObjectBlobStore(blob_store.BlobStore):
         except HTTPError as error:
             code = error.code
             error.close()
-        except (OSError, HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:
             raise ObjectStoreError(f"{self._location.url}: {remove_secrets(error, self._location)}") from None
-        if code == HTTPStatus.PRECONDITION_FAILED:
+        if code == http.HTTPStatus.PRECONDITION_FAILED:
             raise FileExistsError(errno.EEXIST, "another version is there", key)
-        if code == HTTPStatus.NOT_FOUND:
+        if code == http.HTTPStatus.NOT_FOUND:
             raise KeyError(key)
         raise ObjectStoreError(f"{self._location.url}: the answer to the deletion of {key!r} is {code}")
 
@@ -449,12 +428,11 @@ class ObjectBlobStore(blob_store.BlobStore):
         key = f"kartothek_cube-probe-{uuid.uuid4().hex}"
         self.put_object(key, b"")
         can_delete = False
-        # other errors: credentials that cannot sign, or a proxy that only obstore is configured for
-        with suppress(OSError, ValueError, KeyError, NotImplementedError):
-            try:
-                self._delete_version(key, _NO_VERSION)
-            except FileExistsError:
-                can_delete = True
+        try:
+            self._delete_version(key, _NO_VERSION)
+        except (OSError, ValueError, KeyError, NotImplementedError) as error:
+            # others: credentials that cannot sign, or a proxy that only obstore is configured for
+            can_delete = isinstance(error, FileExistsError)
         self.delete([key])
         _CAN_DELETE[self._location] = can_delete
         return can_delete
@@ -488,9 +466,8 @@ class ObjectBlobStore(blob_store.BlobStore):
         level = self._call("list_with_delimiter", prefix, folder or None)
         names = [f"{path}/" for path in level["common_prefixes"]]
         names += [entry["path"] for entry in level["objects"]]
-        return sorted(
-            name for name in names if name.startswith(prefix) and blob_store.is_key(name.removesuffix("/"))
-        )
+        legal = [name for name in names if blob_store.is_key(name.removesuffix("/"))]
+        return sorted(name for name in legal if name.startswith(prefix))
 
     def _listing_offset(self, prefix: str, start: str) -> str | None:
         """A key just before a prefix, as offset of a listing; None if listings are unsorted."""
@@ -502,7 +479,7 @@ class ObjectBlobStore(blob_store.BlobStore):
         return None if smaller < " " else f"{prefix[:-1]}{smaller}~"
 
 
-def _is_known_to_swap(location: Location) -> bool:
+def _is_known_to_swap(location: object_url.Location) -> bool:
     """Whether the store is one of the three clouds; other endpoints of S3's protocol are probed."""
     if location.kind != "s3":
         return True
@@ -568,11 +545,11 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
     # It holds nothing but its location: it can be pickled, copied and sent to tasks, and used by threads and
     # by forked processes. Connections are shared by all stores of the same location in a process.
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: object_url.Location) -> None:
         self.location = location
         self.blobs = ObjectBlobStore(self)
 
-    def __reduce__(self) -> tuple[type[ObjectStore], tuple[Location]]:
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[object_url.Location]]:
         return type(self), (self.location,)
 
     def __eq__(self, other: object) -> bool:
@@ -639,6 +616,6 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
 
 def open_url(url: str) -> ObjectStore:
     """Open the store at a URL without a request; ValueError for an invalid URL, option or variable."""
-    store = ObjectStore(parse_url(url))
+    store = ObjectStore(object_url.parse_url(url))
     store.blobs.connect()
     return store

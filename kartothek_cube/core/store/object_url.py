@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from kartothek_cube.core.store import blob_store
@@ -23,14 +23,6 @@ _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 _AZURE_CLOUD = "core.windows.net"
 #: options that replace user and password in a URL
 _CREDENTIALS = {"s3": "access_key_id and secret_access_key", "gs": "service_account or bearer_token"}
-
-
-class Settings(NamedTuple):
-    """Arguments of obstore's stores."""
-
-    config: dict[str, Any]
-    client: dict[str, Any]
-    retry: dict[str, Any]
 
 
 class _Kind(NamedTuple):
@@ -66,21 +58,17 @@ class _Option(NamedTuple):
     secret: bool = False
 
 
-Options: TypeAlias = Mapping[str, _Option]
-
-
 def _make_options(texts: str, flags: str, secrets: str) -> dict[str, _Option]:
     options = {name: _Option(name) for name in texts.split()}
     options |= {name: _Option(name, kind=_FLAG) for name in flags.split()}
     return options | {name: _Option(name, secret=True) for name in secrets.split()}
 
 
-_COMMON: Options = {
+_COMMON = {
     **{name: _Option(name, "client", _FLAG) for name in ("allow_http", "allow_invalid_certificates")},
-    **{
-        name: _Option(name, "client", _DURATION)
-        for name in ("timeout", "connect_timeout", "pool_idle_timeout")
-    },
+    "timeout": _Option("timeout", "client", _DURATION),
+    "connect_timeout": _Option("connect_timeout", "client", _DURATION),
+    "pool_idle_timeout": _Option("pool_idle_timeout", "client", _DURATION),
     "pool_max_idle_per_host": _Option("pool_max_idle_per_host", "client"),
     # proxies may have passwords
     "proxy_url": _Option("proxy_url", "client", secret=True),
@@ -91,7 +79,7 @@ _COMMON: Options = {
     "max_backoff": _Option("max_backoff", "backoff", _DURATION),
     "backoff_base": _Option("base", "backoff", _FACTOR),
 }
-_OPTIONS: Mapping[str, Options] = {
+_OPTIONS = {
     "s3": {
         **_COMMON,
         **_make_options(
@@ -155,9 +143,7 @@ def parse_url(url: str) -> Location:
         raise ValueError("a URL of an object store has no '#' part; write %23 for the character")
     authority, _, prefix = path.partition("/")
     options = _parse_query(kind, query)
-    bucket = authority
-    if "@" in authority:
-        bucket, options = _parse_account(kind, authority, options)
+    bucket = _parse_account(kind, authority, options) if "@" in authority else authority
     if not _BUCKET(bucket):
         raise ValueError("it names no bucket" if not bucket else f"{bucket!r} is no name of a bucket")
     prefix = unquote(prefix).strip("/")
@@ -185,13 +171,12 @@ def _parse_query(kind: str, query: str) -> dict[str, str]:
     return options
 
 
-def _parse_account(kind: str, authority: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Container, and options with the account, of ``container@account.dfs.core.windows.net``."""
+def _parse_account(kind: str, authority: str, options: dict[str, str]) -> str:
+    """Container of ``container@account.dfs.core.windows.net``; the account is added to the options."""
     bucket, _, host = authority.rpartition("@")
     if kind != "az":
-        raise ValueError(
-            f"user and password belong into the environment, or into the options {_CREDENTIALS[kind]}"
-        )
+        names = _CREDENTIALS[kind]
+        raise ValueError(f"user and password belong into the environment, or into the options {names}")
     match = _HOST(host)
     if match is None:
         raise ValueError("after '@', a host such as account.dfs.core.windows.net is expected")
@@ -200,11 +185,11 @@ def _parse_account(kind: str, authority: str, options: dict[str, str]) -> tuple[
         raise ValueError("the account in the host and the option 'account' differ")
     if cloud != _AZURE_CLOUD:
         options.setdefault("endpoint", f"https://{account}.blob.{cloud}")
-    return bucket, options
+    return bucket
 
 
-def settings(location: Location) -> Settings:
-    """Convert the options of a location into arguments of obstore; ValueError names an invalid option."""
+def settings(location: Location) -> tuple[dict[str, Any], ...]:
+    """Arguments of obstore (config, client, retry) by the options; ValueError names an invalid option."""
     groups: dict[str, dict[str, Any]] = {"config": {}, "client": {}, "retry": {}, "backoff": {}}
     for name, text in location.options:
         option = _OPTIONS[location.kind][name]
@@ -216,7 +201,7 @@ def settings(location: Location) -> Settings:
         groups["retry"]["backoff"] = groups["backoff"]
     if location.kind == "gs":
         _point_to_emulator(groups["config"])
-    return Settings(groups["config"], groups["client"], groups["retry"])
+    return groups["config"], groups["client"], groups["retry"]
 
 
 def client_options(location: Location) -> dict[str, str | int]:

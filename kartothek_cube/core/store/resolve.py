@@ -21,9 +21,7 @@ from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
-from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.object_store import ObjectStore, open_url
-from kartothek_cube.core.store.object_url import SCHEMES, parse_url
+from kartothek_cube.core.store import blob_store, object_store, object_url
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
@@ -38,8 +36,12 @@ class GenericBlobStore(blob_store.BlobStore):
     # process can access them. Other stores read, compare and put.
 
     def __init__(self, store: KeyValueStore) -> None:
-        self._store = store
-        dictionary = _find_dictionary(store)
+        self._store = inner = store
+        # the dictionary of an in-memory store, also below decorators
+        while hasattr(inner, "_dstore"):
+            inner = inner._dstore
+        is_memory = any(kind.__name__ == "DictStore" for kind in type(inner).__mro__)
+        dictionary = getattr(inner, "d", None) if is_memory else None
         self._can_swap = dictionary is not None
         self._lock = _LOCKS[(id(store if dictionary is None else dictionary) >> 4) % len(_LOCKS)]
 
@@ -58,8 +60,7 @@ class GenericBlobStore(blob_store.BlobStore):
 
     def get(self, key: str) -> bytes:
         with _missing_as_key_error(key):
-            data: bytes = self._get_method("get")(blob_store.check_key(key))
-            return data
+            return bytes(self._get_method("get")(blob_store.check_key(key)))
 
     def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         data = self.get(key)
@@ -133,19 +134,17 @@ class GenericBlobStore(blob_store.BlobStore):
         if not hasattr(self._store, "iter_prefixes"):
             return super().list_dir(prefix)
         blob_store.check_prefix(prefix)
-        prefixes = self._list_retrying(lambda: self._store.iter_prefixes("/", prefix))
-        return sorted(
-            {key for key in prefixes if key.startswith(prefix) and blob_store.is_key(key.removesuffix("/"))}
-        )
+        prefixes = set(self._list_retrying(lambda: self._store.iter_prefixes("/", prefix)))
+        keys = [key for key in prefixes if blob_store.is_key(key.removesuffix("/"))]
+        return sorted(key for key in keys if key.startswith(prefix))
 
     def list(self, prefix: str) -> blob_store.Blobs:
         blob_store.check_prefix(prefix)
         has_iterator = getattr(self._store, "iter_keys", None) is not None
         listing = self._get_method("iter_keys" if has_iterator else "keys")
-        keys = self._list_retrying(lambda: listing(prefix))
-        return [
-            blob_store.Blob(key) for key in sorted(keys) if key.startswith(prefix) and blob_store.is_key(key)
-        ]
+        keys = sorted(self._list_retrying(lambda: listing(prefix)))
+        keys = [key for key in keys if key.startswith(prefix) and blob_store.is_key(key)]
+        return list(map(blob_store.Blob, keys))
 
     def _list_retrying(self, listing: Callable[[], Iterable[str]]) -> blob_store.Keys:
         for _ in range(_ATTEMPTS):
@@ -164,15 +163,6 @@ class GenericBlobStore(blob_store.BlobStore):
         return method
 
 
-def _find_dictionary(store: Any) -> object | None:
-    """Dictionary of an in-memory store, also below decorators; None for other stores."""
-    while hasattr(store, "_dstore"):
-        store = store._dstore
-    if any(kind.__name__ == "DictStore" for kind in type(store).__mro__):
-        return getattr(store, "d", None)
-    return None
-
-
 @contextmanager
 def _missing_as_key_error(key: str) -> Iterator[None]:
     try:
@@ -184,7 +174,6 @@ def _missing_as_key_error(key: str) -> Iterator[None]:
 # -- what users pass as a store ------------------------------------------------------------------------------
 
 _EXPECTED = "a simplekv store, a function without arguments that returns one, a directory, or a URL such as 'hfs:///data'"
-_PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}
 _DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], blob_store.BlobStore]]] = []
 _LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
@@ -282,9 +271,8 @@ def ensure_store(store: blob_store.StoreInput) -> KeyValueStore:
         return store
     result = lazy_store(store)()
     if not is_store(result):
-        raise TypeError(
-            f"expected {_EXPECTED}; the function returned an object of class {_class_name(result)}"
-        )
+        kind = _class_name(result)
+        raise TypeError(f"expected {_EXPECTED}; the function returned an object of class {kind}")
     return result
 
 
@@ -314,7 +302,12 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
     """
     if isinstance(store, str | os.PathLike):
         url = to_url(store)
-        _check_url(url)
+        _, check = _find_scheme(url)
+        try:
+            if check is not None:
+                check(url)
+        except ValueError as error:
+            raise _invalid_url_error(url, error) from error
         return UrlStoreFactory(url)
     if callable(store):
         return store
@@ -323,10 +316,9 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
         raise TypeError(f"expected {_EXPECTED}, got {given}")
     try:
         pickle.dumps(store)
-    except _PICKLE_ERRORS as error:
-        raise TypeError(
-            f"a store of class {_class_name(store)} cannot be pickled ({error}): pass a factory or a URL"
-        ) from error
+    except (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        problem = f"cannot be pickled ({error}): pass a factory or a URL"
+        raise TypeError(f"a store of class {_class_name(store)} {problem}") from error
     return ConstantStoreFactory(store)
 
 
@@ -344,9 +336,8 @@ def to_url(store: str | os.PathLike[str]) -> str:
             raise ValueError(f"cannot open a store at {redact_url(store)!r}: expected file:///path")
         query = f"?{parts.query}" if parts.query else ""
         return _directory_url(unquote(parts.path)) + query
-    if "://" in store or not _is_path(store):
-        return store
-    return _directory_url(os.path.expanduser(store))
+    is_url = "://" in store or not _is_path(store)
+    return store if is_url else _directory_url(os.path.expanduser(store))
 
 
 def _is_path(text: str) -> bool:
@@ -394,14 +385,6 @@ def _parse_options(url: str) -> dict[str, str]:
     return {name: values[-1] for name, values in options.items()}
 
 
-def _parse_flag(options: dict[str, str], name: str) -> bool:
-    # Python's spelling of the values is what some tools write
-    value = options.get(name, "true").lower()
-    if value not in ("true", "false"):
-        raise ValueError(f"option {name!r} must be 'true' or 'false', got {value!r}")
-    return value == "true"
-
-
 def _open_with_storefact(url: str) -> KeyValueStore:
     _parse_options(url)
     try:
@@ -422,9 +405,8 @@ def _open_directory(url: str) -> KeyValueStore:
         if os.path.isfile(root):
             raise ValueError(f"{root} is a file; a store is a directory")
         if not create_if_missing:
-            raise ValueError(
-                f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
-            )
+            problem = f"the directory {root} does not exist, and create_if_missing=false"
+            raise ValueError(f"{problem}; {_list_known_schemes()}")
     # a store of its own for each caller: users may set attributes
     store = object.__new__(type(template))
     store.__dict__.update(vars(template))
@@ -448,8 +430,12 @@ def _parse_directory_url(url: str) -> KeyValueStore:
 
 @lru_cache(maxsize=64)
 def _parse_directory_options(url: str) -> tuple[bool, ...]:
-    options = _parse_options(url)
-    return tuple(_parse_flag(options, name) for name in ("create_if_missing", "durable"))
+    options = {"create_if_missing": "true", "durable": "true", **_parse_options(url)}
+    for name, value in options.items():
+        # Python's spelling of the values is what some tools write
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"option {name!r} must be 'true' or 'false', got {value.lower()!r}")
+    return tuple(options[name].lower() == "true" for name in ("create_if_missing", "durable"))
 
 
 def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:
@@ -462,15 +448,6 @@ def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[st
     if not separator and ":" not in url and url and not close:
         hint = f" (is it a directory? ./{url})"
     raise ValueError(f"unknown scheme in the store URL {redact_url(url)!r}{hint}; {_list_known_schemes()}")
-
-
-def _check_url(url: str) -> None:
-    _, check = _find_scheme(url)
-    if check is not None:
-        try:
-            check(url)
-        except ValueError as error:
-            raise _invalid_url_error(url, error) from error
 
 
 def _invalid_url_error(url: str, error: Exception) -> ValueError:
@@ -536,7 +513,7 @@ def _make_local_driver(store: Any) -> blob_store.BlobStore:
 
 
 register_driver(_is_directory, _make_local_driver)
-register_driver(lambda store: type(store) is ObjectStore, lambda store: store.blobs)
+register_driver(lambda store: type(store) is object_store.ObjectStore, lambda store: store.blobs)
 register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
-register_scheme(*SCHEMES, opener=open_url, check=parse_url)
+register_scheme(*object_url.SCHEMES, opener=object_store.open_url, check=object_url.parse_url)

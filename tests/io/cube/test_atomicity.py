@@ -179,7 +179,7 @@ def test_an_abort_is_noted_until_the_state_before_is_stored(store):
         uuids = "cube++first", "cube++second"
         decision = operation.Decision(part.operation, part.lineage, uuids, None)
         with pytest.raises(operation.OperationAborted):
-            decision.check(blobs, header_store.read_base(blobs, "cube++seed", "table"))
+            decision.check(blobs, header_store.read_optional_base(blobs, "cube++seed", "table", ""))
         decided.append(part.operation)
 
     assert die(store, WRITES["append"], 2)

@@ -8,7 +8,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit import header_store, optimistic
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.store import open_blobs
@@ -154,13 +154,13 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     store = memory()
     plan = StoreDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(1))]
-    original = optimistic.compare_and_swap_header
+    original = header_store.compare_and_swap_header
 
     def swap(*args):
         delete_garbage(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
         original(*args)
 
-    monkeypatch.setattr(optimistic, "compare_and_swap_header", swap)
+    monkeypatch.setattr(header_store, "compare_and_swap_header", swap)
     with pytest.raises(ConcurrentWriteError, match="retention"):
         finish_dataset_write(plan, results)
     assert "data.by-dataset-metadata.json" not in store.keys()

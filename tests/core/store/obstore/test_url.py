@@ -63,7 +63,7 @@ def test_options(query, config, client, retry):
     ],
 )
 def test_names_of_obstore(url, expected):
-    assert object_url.settings(object_url.parse_url(url)).config == expected
+    assert object_url.settings(object_url.parse_url(url))[0] == expected
 
 
 @pytest.mark.parametrize(

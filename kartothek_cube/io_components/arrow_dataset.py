@@ -148,10 +148,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         )
 
     def count_rows(
-        self,
-        filter: pc.Expression | None = None,
-        batch_size: int = _BATCH_SIZE,
-        **options: object,
+        self, filter: pc.Expression | None = None, batch_size: int = _BATCH_SIZE, **options: object
     ) -> int:
         """Number of rows; without a filter, mostly from the footers of the files."""
         return self.scanner((), filter, batch_size).count_rows()

@@ -265,12 +265,7 @@ def _annotations(cls: Any, run: Any, signature: inspect.Signature) -> dict[str, 
 
 
 def _documentation(
-    cls: type,
-    function: Callable[..., object],
-    note: str,
-    summary: str,
-    returns: str,
-    example: Example | str,
+    cls: type, function: Callable[..., object], note: str, summary: str, returns: str, example: Example | str
 ) -> str:
     """The docstring of a function: that of the class with all its parameters, and what its façade adds."""
     # python -OO drops docstrings

@@ -301,11 +301,7 @@ def _partition_bytes(
 
 
 def _run_block(
-    context: ScanContext,
-    blobs: BlobStore,
-    shared: Sequence[RowBatch],
-    predicates: Predicates,
-    block: _Block,
+    context: ScanContext, blobs: BlobStore, shared: Sequence[RowBatch], predicates: Predicates, block: _Block
 ) -> BlockRows:
     """Joined rows of a block, with the columns of the result."""
     restricted = [*shared, *block.restricted]
@@ -327,10 +323,7 @@ def _run_block(
 
 
 def _load(
-    blobs: BlobStore,
-    datasets: Sequence[ScanFiles],
-    predicates: Predicates,
-    known: Sequence[RowBatch] = (),
+    blobs: BlobStore, datasets: Sequence[ScanFiles], predicates: Predicates, known: Sequence[RowBatch] = ()
 ) -> list[RowBatch]:
     """Rows of datasets. Restricted datasets come first: their cells, and those known, restrict the others."""
     filtered = [files for files in datasets if files.scan.is_filtered]

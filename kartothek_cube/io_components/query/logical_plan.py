@@ -351,10 +351,7 @@ def _resolve_output(
 
 
 def _group_column_owners(
-    cube: Cube,
-    datasets: Mapping[str, DatasetMetadata],
-    columns: _Columns,
-    groups: tuple[str, ...],
+    cube: Cube, datasets: Mapping[str, DatasetMetadata], columns: _Columns, groups: tuple[str, ...]
 ) -> dict[str, str]:
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
     _check_columns("partition-by", groups, set().union(*columns.values()))

@@ -17,27 +17,17 @@ import pyarrow.dataset as pads
 from pyarrow import acero, fs
 
 from kartothek_cube.core.arrow import cast_column
-from kartothek_cube.core.cube import discover, implied_conditions
+from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
-from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import StoreFactory, open_blobs
-from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
+from kartothek_cube.io_components import dataset_read, runtime
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
-from kartothek_cube.io_components.query import executor
-from kartothek_cube.io_components.query.logical_plan import QueryTable
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ScanTask,
-    plan_iteration,
-    plan_table,
-    project,
-)
+from kartothek_cube.io_components.query import executor, logical_plan, physical_plan
 from kartothek_cube.io_components.scan import count_rows, estimate_bytes
 
 if TYPE_CHECKING:
@@ -348,7 +338,7 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
 class CubeScan:
     """Scan of the cells of a cube, partition by partition, in bounded memory."""
 
-    plan: PhysicalPlan
+    plan: physical_plan.PhysicalPlan
     columns: tuple[str, ...]
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
@@ -359,7 +349,7 @@ class CubeScan:
         if self.plan.is_empty:
             return
         runtime.progress_add_total(self.plan.n_files)
-        tasks = list(plan_iteration(self.plan))
+        tasks = list(physical_plan.plan_iteration(self.plan))
         threads = 1 if sequential else runtime.available_cores()
         # one thread per task: more of them than cores wait for each other
         is_parallel = threads > 1 and len(tasks) > 2 and open_blobs(self.plan.context.store).is_local
@@ -389,10 +379,10 @@ class CubeScan:
         executor.announce_query(self.plan, n_rows)
         return n_rows
 
-    def _read(self, task: ScanTask, threads: int | None = None) -> pa.Table | None:
+    def _read(self, task: physical_plan.ScanTask, threads: int | None = None) -> pa.Table | None:
         # consumers are promised no order: partition by partition, nothing is sorted
         unsorted = attrs.evolve(self.plan.context, sort_columns=())
-        context, task = project(unsorted, task, self.columns)
+        context, task = physical_plan.project(unsorted, task, self.columns)
         with nullcontext() if threads is None else runtime.limit_threads(threads):
             tables = executor.run_task(context, task)
         return tables[0] if tables else None
@@ -438,18 +428,20 @@ class CubeSource:
             plan = self._plan(columns, self.conditions)
         return CubeScan(plan, tuple(columns))
 
-    def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> PhysicalPlan:
+    def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> physical_plan.PhysicalPlan:
         cube, datasets, as_of = self.cube, self.datasets, self.as_of
         if self.dataset_id is not None:
             dataset, as_of = self._load_dataset(self.dataset_id), None
-            own, keys = get_dataset_columns(dataset), dataset.partition_keys or ()
+            own, keys = consistency.get_dataset_columns(dataset), dataset.partition_keys or ()
             dimensions = [column for column in cube.dimension_columns if column in own]
             partition_columns = [column for column in cube.partition_columns if column in keys]
             datasets = {self.dataset_id: dataset}
             cube = Cube(
                 dimensions, partition_columns, cube.uuid_prefix, self.dataset_id, suppress_index_on=dimensions
             )
-        return plan_table(QueryTable(cube, self.store, conditions, datasets, columns=columns, as_of=as_of))
+        return physical_plan.plan_table(
+            logical_plan.QueryTable(cube, self.store, conditions, datasets, columns=columns, as_of=as_of)
+        )
 
     def _load_dataset(self, name: str) -> DatasetMetadata:
         prefix = self.cube.uuid_prefix
@@ -470,7 +462,7 @@ class CubeSource:
 class _FileScan:
     """Scan of the files of a dataset."""
 
-    plan: ReadPlan
+    plan: dataset_read.ReadPlan
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
         keys = self._keys()
@@ -481,7 +473,7 @@ class _FileScan:
         share = columns / max(len(context.schema.names), 1)
         size = estimate_bytes(open_blobs(context.store), keys, columns, share)
         tasks = self.plan.block_tasks(runtime.scan_bounds(np.full(len(keys), size)))
-        read = partial(run_read, self.plan.context)
+        read = partial(dataset_read.run_read, self.plan.context)
         yield from runtime.prefetch_map(read, tasks, 1 if sequential else runtime.available_cores())
 
     def count_rows(self) -> int | None:
@@ -509,7 +501,7 @@ class DatasetSource:
 
     def read_schema(self) -> pa.Schema:
         """Columns and types as they are now."""
-        return empty_table(self._plan(None, None).context).schema.remove_metadata()
+        return dataset_read.empty_table(self._plan(None, None).context).schema.remove_metadata()
 
     def plan(
         self, columns: Sequence[str], condition: implied_conditions.ImpliedCondition | None
@@ -525,8 +517,8 @@ class DatasetSource:
                 pass
         return _FileScan(self._plan(columns, None))
 
-    def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> ReadPlan:
-        read = DatasetRead(
+    def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> dataset_read.ReadPlan:
+        read = dataset_read.DatasetRead(
             self.dataset_uuid,
             self.store,
             None if columns is None else list(columns),

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import expressions, naming
+from kartothek_cube.core import expressions, naming, partition
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
@@ -18,7 +18,6 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import arguments, dataset_read, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -155,7 +154,7 @@ def _make_tasks(
             *consistency.arrow_schema(dataset).names
         }
         if is_shared or not where.operands:
-            part = PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
+            part = PartitionFiles.of(name, table, partition.group_positions(group_codes(own, len(table))))
             if not where.operands:
                 tasks.append(DeleteTask((part,), None))
             elif n_partitions:
@@ -165,7 +164,7 @@ def _make_tasks(
         codes, own_codes = join_codes(values, own, n_partitions, len(table))
         number_of_code = {code: number for number, code in enumerate(codes.tolist())}
         affected = np.flatnonzero(np.isin(own_codes, codes))
-        groups = [affected[group] for group in group_positions(own_codes[affected])]
+        groups = [affected[group] for group in partition.group_positions(own_codes[affected])]
         members[name] = {number_of_code[int(own_codes[group[0]])]: group for group in groups}
     # partition columns tell that all rows meet the conditions
     table = pa.table([*values, firsts], names=[*columns, ""])

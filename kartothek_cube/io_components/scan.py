@@ -18,22 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import expressions, tuning
-from kartothek_cube.core.arrow import (
-    Ints,
-    concat_promoted,
-    decoded_type,
-    has_far_times,
-    widen,
-    with_far_times,
-    with_zone_of,
-    zero_column_table,
-)
-from kartothek_cube.core.caching import FILE_SCHEMAS
+from kartothek_cube.core import arrow, caching, expressions, naming, pandas_conversion, tuning
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.pandas_conversion import from_file, from_pandas
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import runtime
 from kartothek_cube.serialization import DataFrameSerializer, parquet
@@ -75,7 +62,7 @@ class FileRows(NamedTuple):
     """Rows of several files, in the order of the files, and the number of rows of each."""
 
     table: pa.Table
-    lengths: Ints
+    lengths: arrow.Ints
 
 
 #: not empty in a forked process: the threads of Polars do not survive a fork, and it would wait for them
@@ -99,9 +86,9 @@ class Scan(NamedTuple):
     #: tables of some of the columns; rows whose values are not in one of them may be missing
     cells: Sequence[pa.Table] = ()
     #: rows in each file, to number the rows of all files, one after the other, in a column ROW_NUMBER
-    n_rows: Ints | None = None
+    n_rows: arrow.Ints | None = None
     #: numbers of the only rows to read
-    rows: Ints | None = None
+    rows: arrow.Ints | None = None
 
     @property
     def row_offsets(self) -> list[int]:
@@ -194,7 +181,7 @@ def _scan_numbered(blobs: BlobStore, scan: Scan, where: expressions.Tree | None)
     return FileRows(table.select([*(scan.columns or ()), ROW_NUMBER]), lengths)
 
 
-def _append_numbers(table: pa.Table, numbers: Ints) -> pa.Table:
+def _append_numbers(table: pa.Table, numbers: arrow.Ints) -> pa.Table:
     return table.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
 
 
@@ -211,7 +198,7 @@ def can_use_polars(keys: Sequence[str]) -> bool:
         or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
         or os.environ.get(CHECK_PAGES)
         # paths tell the files of the rows apart; damaged headers may name one twice
-        or len({key for key in keys if key.endswith(PARQUET_FILE_SUFFIX)}) < len(keys)
+        or len({key for key in keys if key.endswith(naming.PARQUET_FILE_SUFFIX)}) < len(keys)
     )
 
 
@@ -294,7 +281,7 @@ def _collect_all(scans: Sequence[_PolarsScan | None]) -> list[FileRows | None]:
 def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
     """One frame with the numbers of the files, or one for each content."""
     polars = _import_polars()
-    is_far = any(map(has_far_times, scan.scan.schema.types))
+    is_far = any(map(arrow.has_far_times, scan.scan.schema.types))
     read = partial(
         polars.scan_parquet,
         schema=_polars_schema(scan.types),
@@ -360,7 +347,7 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     types = pa.schema([scan.types.field(column) for column in scan.columns])
     table = table if table.schema.equals(types) else table.cast(types)
-    table = from_file(table.replace_schema_metadata(scan.metadata), scan.scan.schema)
+    table = pandas_conversion.from_file(table.replace_schema_metadata(scan.metadata), scan.scan.schema)
     return FileRows(table if numbers_of_rows is None else _append_numbers(table, numbers_of_rows), lengths)
 
 
@@ -453,13 +440,15 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
     stored = dict(zip(dataset.names, dataset.types, strict=True))
     fields = [schema.field(column) for column in columns]
     # other software may have written files with times in another zone
-    zoned = [with_zone_of(field.type, stored.get(field.name, field.type)) for field in fields]
+    zoned = [arrow.with_zone_of(field.type, stored.get(field.name, field.type)) for field in fields]
     if not all(map(_survives_polars, [*(field.type for field in fields), *zoned])):
         return None
-    far = {field.name for field in dataset if has_far_times(field.type)}
-    decoded = [(column, decoded_type(t)) for column, t in zip(columns, zoned, strict=True)]
+    far = {field.name for field in dataset if arrow.has_far_times(field.type)}
+    decoded = [(column, arrow.decoded_type(t)) for column, t in zip(columns, zoned, strict=True)]
     # other files of the column have times that nanoseconds do not reach
-    return pa.schema([(c, with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded])
+    return pa.schema(
+        [(c, arrow.with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded]
+    )
 
 
 def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
@@ -492,12 +481,12 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
         with suppress(OSError):
             info = os.stat(path)
             identity = path, info.st_mtime_ns, info.st_size
-    cached = identity and FILE_SCHEMAS.get(identity)
+    cached = identity and caching.FILE_SCHEMAS.get(identity)
     if isinstance(cached, _FileSchema):
         return cached
     schema = _schema_of_footer(*parquet.read_footer(blobs, key))
     if identity:
-        FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
+        caching.FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
     return schema
 
 
@@ -509,7 +498,7 @@ def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
 def estimate_bytes(blobs: BlobStore, keys: Sequence[str], n_columns: int, share: float) -> float:
     """Mean bytes of some columns, a share of all, in some files: stored, or decoded if these are more."""
     sample = keys[:: max(1, len(keys) // tuning.SAMPLE)]
-    if not keys or not keys[0].endswith(PARQUET_FILE_SUFFIX):
+    if not keys or not keys[0].endswith(naming.PARQUET_FILE_SUFFIX):
         return runtime.mean_size(blobs, sample) * share
     # encoded, keys take next to nothing; the footer of the first file is read anyway
     first = _read_schema(blobs, keys[0])
@@ -643,7 +632,7 @@ def read_file(
 ) -> pa.Table:
     """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
     # `row_index` adds the index of the stored frame
-    if key.endswith(PARQUET_FILE_SUFFIX):
+    if key.endswith(naming.PARQUET_FILE_SUFFIX):
         path = blobs.local_path(key)
         source = _get_file(blobs, key) if path is None else path
         try:
@@ -689,13 +678,13 @@ def _read_untyped(
         frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
-    table = from_pandas(frame)
+    table = pandas_conversion.from_pandas(frame)
     if mapping is not None:
         table = mapping.adapt(table, mapping.names_in(table.schema), len(table))
     types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
-        if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
+        if not pa.types.is_null(dtype) and not dtype.equals(arrow.widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
     return table
 
@@ -715,12 +704,12 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:
-        return zero_column_table(sum(map(len, tables)))
+        return arrow.zero_column_table(sum(map(len, tables)))
     plain = [table.replace_schema_metadata(None) for table in tables]
     if all(table.schema.equals(plain[0].schema) for table in plain[1:]):
         return pa.concat_tables(plain)
     try:
-        return concat_promoted(plain)
+        return arrow.concat_promoted(plain)
     except pa.ArrowException as exc:
         raise CorruptDatasetError(origin, f"its files have types that do not fit together: {exc}") from exc
 
@@ -744,7 +733,7 @@ def file_widths(
 def _widths_of_file(
     blobs: BlobStore, key: str, schema: pa.Schema, mapping: ColumnMapping | None
 ) -> dict[str, int]:
-    if not key.endswith(PARQUET_FILE_SUFFIX):
+    if not key.endswith(naming.PARQUET_FILE_SUFFIX):
         return column_widths(schema)
     try:
         file_schema = parquet.read_footer(blobs, key)[0].schema.to_arrow_schema()

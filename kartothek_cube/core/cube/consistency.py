@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arrow import same_type
+from kartothek_cube.core import arrow, errors, naming, schema
 from kartothek_cube.core.cube import constants
-from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.schema import validate_shared_columns
 from kartothek_cube.core.transforms import METADATA_KEY
 
 if TYPE_CHECKING:
@@ -197,10 +194,10 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
             yield Violation(Rule.VERSION, name, error)
     for name, dataset in ordered.items():
         tables = set(dataset.tables)
-        if tables != {SINGLE_TABLE} or dataset.schema is None:
+        if tables != {naming.SINGLE_TABLE} or dataset.schema is None:
             error = ValueError(
                 f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table "
-                f"{SINGLE_TABLE!r}, this one has: {_join(tables) or 'none'}"
+                f"{naming.SINGLE_TABLE!r}, this one has: {_join(tables) or 'none'}"
             )
             yield Violation(Rule.TABLE, name, error)
     columns = {name: get_dataset_columns(dataset) for name, dataset in ordered.items()}
@@ -236,15 +233,15 @@ def _overlaps(columns: Mapping[str, set[str]], cube: Cube) -> Iterator[Violation
 
 def _type_conflicts(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Violation]:
     try:
-        validate_shared_columns([dataset.schema for dataset in datasets.values()], ignore_pandas=True)
-    except SchemaConflictError as error:
+        schema.validate_shared_columns([dataset.schema for dataset in datasets.values()], ignore_pandas=True)
+    except errors.SchemaConflictError as error:
         first: dict[str, tuple[str, pa.DataType]] = {}
         for name, dataset in datasets.items():
             for field in arrow_schema(dataset):
                 if pa.types.is_null(field.type):
                     continue
                 other, dtype = first.setdefault(field.name, (name, field.type))
-                if not same_type(dtype, field.type):
+                if not arrow.same_type(dtype, field.type):
                     yield Violation(Rule.TYPES, name, error, (field.name,), other)
 
 

@@ -7,9 +7,8 @@ from typing import Any, Self, cast
 
 import attrs
 
-from kartothek_cube.core import arguments
+from kartothek_cube.core import arguments, naming
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
-from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.display import card, facts, table
 
@@ -229,7 +228,7 @@ def _join_sorted(names: Collection[str]) -> str:
 def _check_uuid_part(field: str, value: str) -> None:
     """Refuse a name that cannot be one side of ``++`` in the uuid of a cube's dataset."""
     try:
-        check_uuid(value)
+        naming.check_uuid(value)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from None
     if KTK_CUBE_UUID_SEPARATOR in value:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core import expressions
-from kartothek_cube.core.arrow import is_text
+from kartothek_cube.core import arrow, expressions
 from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
 from kartothek_cube.core.cube.conditions import (
     COMPARISONS,
@@ -293,7 +292,7 @@ class _Translator:
         if part.function == "starts_with" and not part.options["ignore_case"].as_py():
             prefix = part.options["pattern"].as_py()
             text = prefix.decode() if isinstance(prefix, bytes) else prefix
-            if not text or not is_text(dtype):
+            if not text or not arrow.is_text(dtype):
                 return None
             condition: Condition = column.startswith(text)
         else:
@@ -375,7 +374,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
     pat.is_decimal,
     pat.is_date32,
     pat.is_time,
-    is_text,
+    arrow.is_text,
     _is_bytes,
 )
 

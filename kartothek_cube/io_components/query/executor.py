@@ -14,11 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import arrow, hooks, tuning
+from kartothek_cube.core import arrow, history, hooks, pandas_conversion, tuning
 from kartothek_cube.core.arrow import Ints, Mask
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, columns_of, imply, tree_mask
-from kartothek_cube.core.history import version_number
-from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
@@ -74,7 +72,7 @@ def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFram
 def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
     if context.dtype_backend is None and any(map(pa.types.is_date, context.output.types)):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
-        align_date_units(frames)
+        pandas_conversion.align_date_units(frames)
     return frames
 
 
@@ -107,7 +105,7 @@ def announce_query(plan: PhysicalPlan, n_rows: int | None = None) -> None:
         return
     event = hooks.QueryEvent(
         cube=plan.files[0].dataset.uuid.rpartition("++")[0],
-        versions={files.dataset.uuid: version_number(files.dataset) for files in plan.files},
+        versions={files.dataset.uuid: history.version_number(files.dataset) for files in plan.files},
         rows=n_rows,
         files=plan.n_files,
         seconds=plan.info.seconds() or 0.0,
@@ -422,7 +420,7 @@ def group_rows(
     is_one_partition = starts is not None and not len(starts)
     is_sorted = is_one_partition or _are_sorted([_end_rows(context, block) for block in blocks])
     table = concat_tables([block.table for block in blocks], context.output, context.scans[0].uuid)
-    table = cast_to_schema(table, context.output)
+    table = pandas_conversion.cast_to_schema(table, context.output)
     order = None
     if context.sort_columns and not is_sorted:
         order = kernels.sort_order([table.column(column) for column in context.sort_columns], len(table))

@@ -9,16 +9,14 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import expressions
+from kartothek_cube.core import expressions, index
 from kartothek_cube.core.arguments import parse_name_set, parse_names
+from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, Disjunction
-from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput
-from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, check_names
-from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
@@ -218,7 +216,7 @@ def build_logical_plan(
     """Check the arguments of a query against the stored columns, types and indices."""
     datasets = snapshot.datasets
     columns, types = snapshot.derive("columns", lambda: _columns_of(datasets))
-    conjunction = to_conjunction(conditions, types)
+    conjunction = implied_conditions.to_conjunction(conditions, types)
     active, restricted = [c for c in conjunction.conditions if c.active], conjunction.columns
     _check_columns("condition", restricted, types)
     trees = [_bind_condition(condition, types, columns) for condition in active]
@@ -291,10 +289,10 @@ def build_logical_plan(
 
 def _columns_of(datasets: Mapping[str, DatasetMetadata]) -> tuple[_Columns, Mapping[str, pa.DataType]]:
     """Columns of the datasets, and the types of all columns; another one takes precedence over null."""
-    columns = {name: frozenset(get_dataset_columns(ds)) for name, ds in datasets.items()}
+    columns = {name: frozenset(consistency.get_dataset_columns(ds)) for name, ds in datasets.items()}
     types: dict[str, pa.DataType] = {}
     for name in sorted(datasets):
-        for field in arrow_schema(datasets[name]):
+        for field in consistency.arrow_schema(datasets[name]):
             if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
     return columns, types
@@ -359,7 +357,7 @@ def _group_column_owners(
     owners = {}
     for column in groups:
         for name in names:
-            is_explicit = isinstance(datasets[name].indices.get(column), ExplicitSecondaryIndex)
+            is_explicit = isinstance(datasets[name].indices.get(column), index.ExplicitSecondaryIndex)
             if column in columns[name] and (is_explicit or column in (datasets[name].partition_keys or ())):
                 # only the seed has all cells, and with them all values of a dimension
                 owners[column] = cube.seed_dataset if column in cube.dimension_columns else name

@@ -100,9 +100,8 @@ def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) 
     if columns is None:
         return None
     if not isinstance(columns, list):  # a text would be a list of letters
-        raise TypeError(
-            f"{name} has to be a list of columns, got {columns!r} of type {type(columns).__name__}."
-        )
+        kind = type(columns).__name__
+        raise TypeError(f"{name} has to be a list of columns, got {columns!r} of type {kind}.")
     available = list(available)
     errors.check_names(f"{name} of dataset {uuid!r}: ", "column", columns, available)
     if len(set(columns)) < len(columns):
@@ -115,8 +114,9 @@ def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
     tables = dataset.tables or [dataset.table_name]
     if table_name is None:
         if len(tables) > 1:
+            names = ", ".join(tables)
             raise RuntimeError(
-                f"Dataset {dataset.uuid!r} has several tables, name one by table_name: {', '.join(tables)}"
+                f"Dataset {dataset.uuid!r} has several tables, name one by table_name: {names}"
             )
         return tables[0]
     naming.check_table_name(table_name)

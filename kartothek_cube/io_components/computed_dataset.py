@@ -292,9 +292,8 @@ def run_compute(context: ComputeContext, task: physical_plan.ScanTask) -> Writte
         frames.append(rows)
     # frames of other types are a conflict of schemas, whether they are of one task or of several
     groups = groupby(frames, key=lambda rows: (list(rows.columns), list(rows.dtypes)))
-    return merge_writes(
-        write_tasks.write_part(context.plan, [{context.into: rows} for rows in same]) for _, same in groups
-    )
+    write = partial(write_tasks.write_part, context.plan)
+    return merge_writes(write([{context.into: rows} for rows in same]) for _, same in groups)
 
 
 def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -311,9 +310,8 @@ def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -
                 transform.apply(pandas_conversion.as_table(df[[transform.column]]).column(0).drop_null())
                 for df in (frame.head(1), rows)
             )
-            wrong = [
-                {transform.name: value} for value in new.filter(pc.not_equal(new, own[0]))[:1].to_pylist()
-            ]
+            values = new.filter(pc.not_equal(new, own[0]))[:1].to_pylist()
+            wrong = [{transform.name: value} for value in values]
     if wrong:
         raise ValueError(
             f"The function got the partition {frame[list(keys)].iloc[0].to_dict()} and returned rows of "
@@ -332,6 +330,5 @@ def _finish_compute(
     if plan.staged_id:
         return cast("ComputeResult", states)
     replaced = spec.change.replaces
-    return ComputeResult(
-        states.get(into, target), n_partitions, 0 if replaced is None else len(replaced), rows
-    )
+    n_replaced = 0 if replaced is None else len(replaced)
+    return ComputeResult(states.get(into, target), n_partitions, n_replaced, rows)

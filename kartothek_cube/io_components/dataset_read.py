@@ -217,7 +217,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     # partition keys have the right value already
     pairs = zip(context.dispatch_by, task.group, strict=False)
     group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
-    rows = _read_rows(context, files, remaining_filters(context, files, values, group))
+    rows = _read(context, files, remaining_filters(context, files, values, group))
     table = rows.table
     for column in reversed(context.partition_keys):
         if column in values and (context.columns is None or column in context.columns):
@@ -234,10 +234,8 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     """Values of the partition keys by file, if a predicate or the result needs them."""
-    predicate_columns = expressions.columns_of(context.where)
-    if context.columns is not None and set(context.partition_keys).isdisjoint(
-        predicate_columns | set(context.columns)
-    ):
+    needed = expressions.columns_of(context.where).union(context.columns or ())
+    if context.columns is not None and needed.isdisjoint(context.partition_keys):
         return {}
     return files.keys(context.partition_keys, context.schema)
 
@@ -263,9 +261,7 @@ def remaining_filters(
     return [by_key[code] for code in codes]
 
 
-def _read_rows(
-    context: ReadContext, files: PartitionTable, filters: Sequence[expressions.Tree | bool]
-) -> FileRows:
+def _read(context: ReadContext, files: PartitionTable, filters: list[expressions.Tree | bool]) -> FileRows:
     """Rows of all files in which a row can match, with pandas types of the first one."""
     blobs, schema, mapping = open_blobs(context.store), context.schema, context.mapping
     matching = [i for i, where in enumerate(filters) if where is not False]
@@ -371,23 +367,17 @@ def dispatch_groups(
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     first_rows = pa.array(order[starts])
     members = np.split(positions[order], starts[1:])
-    tuples = (
-        zip(*(column.take(first_rows).to_pylist() for column in columns), strict=True) if columns else [()]
-    )
+    rows = [column.take(first_rows).to_pylist() for column in columns]
+    tuples = zip(*rows, strict=True) if columns else [()]
     return list(zip(tuples, members, strict=True))
 
 
 #: columns of the frames of row groups
-_TYPES = {
-    "partition_label": "object",
-    "row_group_id": "int64",
-    "row_group_compressed_size": "int64",
-    "row_group_uncompressed_size": "int64",
-    "number_rows_total": "int64",
-    "number_row_groups": "int64",
-    "serialized_size": "int64",
-    "number_rows_per_row_group": "int64",
-}
+_NUMBERS = (
+    *("row_group_id", "row_group_compressed_size", "row_group_uncompressed_size", "number_rows_total"),
+    *("number_row_groups", "serialized_size", "number_rows_per_row_group"),
+)
+_TYPES = {"partition_label": "object"} | dict.fromkeys(_NUMBERS, "int64")
 
 
 def plan_footers(

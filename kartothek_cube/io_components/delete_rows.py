@@ -150,9 +150,8 @@ def _make_tasks(
         table = dataset.partition_table
         keys = table.keys(dataset.partition_keys, dataset.schema)
         own = [keys[column] for column in columns if column in keys]
-        is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {
-            *consistency.arrow_schema(dataset).names
-        }
+        stored = {*consistency.arrow_schema(dataset).names}
+        is_shared = len(own) < len(columns) or not stored.issuperset(cube.dimension_columns)
         if is_shared or not where.operands:
             part = PartitionFiles.of(name, table, partition.group_positions(group_codes(own, len(table))))
             if not where.operands:
@@ -252,7 +251,7 @@ class DeleteFromDatasetContext(RewriteContext):
     where: expressions.Tree | None
 
 
-DeleteFromDatasetTask: TypeAlias = tuple[PartitionFiles, bool]
+DeleteFilesTask: TypeAlias = tuple[PartitionFiles, bool]
 """Files of a dataset, and whether all of their rows are deleted."""
 
 
@@ -332,9 +331,7 @@ class DeleteDatasetRows:
         filters = dataset_read.remaining_filters(read.context, read.partitions)
         tasks = []
         for is_whole in (True, False):
-            positions = [
-                i for i, rest in enumerate(filters) if rest is not False and (rest is True) == is_whole
-            ]
+            positions = [i for i, f in enumerate(filters) if f is not False and (f is True) == is_whole]
             for own in rewrite.cut_tasks(positions, n_files):
                 # each file by itself, as a dataset may be one large partition
                 files = PartitionFiles.of(spec.name, read.partitions, [np.array([i]) for i in own])
@@ -343,20 +340,17 @@ class DeleteDatasetRows:
         context = DeleteFromDatasetContext(plan=plan, stored=stored, where=read.context.where)
         name, title = "delete_dataset_rows", f"delete rows of dataset {state.uuid}"
         run = run_delete_from_dataset
-        return rewrite.rewrite_job(name, title, context, tasks, run, _finish_dataset, n_files)
+        return rewrite.rewrite_job(name, title, context, tasks, run, _finish, n_files)
 
 
-def run_delete_from_dataset(
-    context: DeleteFromDatasetContext, task: DeleteFromDatasetTask
-) -> list[Rewritten]:
+def run_delete_from_dataset(context: DeleteFromDatasetContext, task: DeleteFilesTask) -> list[Rewritten]:
     """Write what is left of files of which rows are deleted."""
     files, is_whole = task
     if is_whole:
         return [_delete_all(context, files)]
     stored = context.stored[files.name]
-    return rewrite.collect_parts(
-        context.plan, (_delete_matches(context, block) for block in files.split(stored))
-    )
+    blocks = (_delete_matches(context, block) for block in files.split(stored))
+    return rewrite.collect_parts(context.plan, blocks)
 
 
 def _delete_matches(context: DeleteFromDatasetContext, block: PartitionFiles) -> Rewritten:
@@ -365,8 +359,6 @@ def _delete_matches(context: DeleteFromDatasetContext, block: PartitionFiles) ->
     return _keep_rest(context, block, rows, np.repeat(block.numbers, lengths), is_deleted)
 
 
-def _finish_dataset(
-    context: DeleteFromDatasetContext, tasks: Iterable[Iterable[Rewritten]]
-) -> dict[str, int]:
+def _finish(context: DeleteFromDatasetContext, tasks: Iterable[Iterable[Rewritten]]) -> dict[str, int]:
     counts = rewrite.finish_rewrite(context, tasks, names=_COUNTS, unchanged=False)
     return cast("dict[str, int]", counts) if context.plan.staged_id else counts[context.plan.spec.name]

@@ -257,9 +257,8 @@ def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -
         (job,) = ast.parse(cls.job.__annotations__["return"]).body
         returns = ast.unparse(job.value.slice)
     signature = inspect.signature(cls)
-    parameters = [
-        p.replace(annotation=types.get(p.annotation, p.annotation)) for p in signature.parameters.values()
-    ]
+    given = signature.parameters.values()
+    parameters = [p.replace(annotation=types.get(p.annotation, p.annotation)) for p in given]
     return signature.replace(parameters=parameters, return_annotation=returns)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial, reduce
 from operator import eq, ge, gt, le, lt, ne, xor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -115,10 +115,8 @@ def run_scans(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
         for part in members
     ]
     found = iter(_run_all(blobs, one_filter))
-    return [
-        _merge_parts(scan, members, [next(found) for _ in members])
-        for scan, members in zip(scans, parts, strict=True)
-    ]
+    pairs = zip(scans, parts, strict=True)
+    return [_merge_parts(scan, members, [next(found) for _ in members]) for scan, members in pairs]
 
 
 def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) -> FileRows:
@@ -145,10 +143,8 @@ def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
     """Rows of scans with one filter each."""
     prepared = [_prepare(blobs, scan) for scan in scans]
     found = _scan_with_polars(blobs, prepared) if any(prepared) else [None] * len(scans)
-    return [
-        _scan_with_pyarrow(blobs, scan) if rows is None else rows
-        for scan, rows in zip(scans, found, strict=True)
-    ]
+    pairs = zip(scans, found, strict=True)
+    return [_scan_with_pyarrow(blobs, scan) if rows is None else rows for scan, rows in pairs]
 
 
 def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
@@ -202,13 +198,16 @@ def can_use_polars(keys: Sequence[str]) -> bool:
     )
 
 
+#: of the client of an object store
+_ClientOptions: TypeAlias = Mapping[str, str | int] | None
+
+
 class _PolarsScan(NamedTuple):
     """Scan by Polars, of files that have all columns, in types that it has."""
 
     scan: Scan
     sources: list[str] | list[bytes]
-    #: of the client of an object store
-    options: Mapping[str, str | int] | None
+    options: _ClientOptions
     columns: Sequence[str]
     where: expressions.Tree | None
     #: of the columns, and of those of the filter, in all files
@@ -282,15 +281,13 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
     """One frame with the numbers of the files, or one for each content."""
     polars = _import_polars()
     is_far = any(map(arrow.has_far_times, scan.scan.schema.types))
+    casts = ["upcast", "convert-timezone", *(["nanosecond-downcast"] if is_far else [])]
     read = partial(
         polars.scan_parquet,
         schema=_polars_schema(scan.types),
         # narrower types of some files
         cast_options=polars.ScanCastOptions(
-            integer_cast="upcast",
-            float_cast="upcast",
-            datetime_cast=["upcast", "convert-timezone", *(["nanosecond-downcast"] if is_far else [])],
-            categorical_to_string="allow",
+            integer_cast="upcast", float_cast="upcast", datetime_cast=casts, categorical_to_string="allow"
         ),
         extra_columns="ignore",
         use_statistics=scan.use_statistics,
@@ -353,15 +350,12 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
 
 def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
     """The scan with types that hold the values of all files; None unless Polars has all of them."""
-    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    names = tuple(scan.types.names)
-    schemas = list(
-        runtime.ordered_map(
-            lambda key: _select_types(_read_schema(blobs, key).columns, names, scan.scan.schema),
-            scan.scan.keys,
-            threads,
-        )
-    )
+    names, threads = tuple(scan.types.names), 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+
+    def types_of(key: str) -> pa.Schema | None:
+        return _select_types(_read_schema(blobs, key).columns, names, scan.scan.schema)
+
+    schemas = list(runtime.ordered_map(types_of, scan.scan.keys, threads))
     if None in schemas:
         return None
     try:
@@ -406,9 +400,7 @@ def _threads_of_worker() -> int | None:
     return None
 
 
-def _locate(
-    blobs: BlobStore, keys: Sequence[str]
-) -> tuple[list[str] | list[bytes], Mapping[str, str | int] | None]:
+def _locate(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | list[bytes], _ClientOptions]:
     """URLs and options of a client, paths of local files, or contents of files."""
     location = blobs.remote_url(keys[0])
     if location is not None:
@@ -511,9 +503,7 @@ def _survives_polars(dtype: pa.DataType) -> bool:
     is_other = pat.is_decimal256(dtype) or pat.is_date64(dtype) or isinstance(dtype, pa.BaseExtensionType)
     # Polars knows zones by name, and offsets of whole hours, but not +05:30
     is_other |= pat.is_timestamp(dtype) and (dtype.tz or "")[:1] in ("+", "-") and dtype.tz[-2:] != "00"
-    return not is_other and all(
-        _survives_polars(dtype.field(number).type) for number in range(dtype.num_fields)
-    )
+    return not is_other and all(_survives_polars(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _select_columns(names: str | Sequence[str]) -> polars.Expr:
@@ -533,11 +523,8 @@ def _translate(types: pa.Schema, node: expressions.Node) -> polars.Expr:
     if not operands:
         return polars.lit(isinstance(node, expressions.AllOf))
     # operators would be a chain, for which Polars needs time by the square of its length
-    return (
-        polars.all_horizontal(operands)
-        if isinstance(node, expressions.AllOf)
-        else polars.any_horizontal(operands)
-    )
+    combine = polars.all_horizontal if isinstance(node, expressions.AllOf) else polars.any_horizontal
+    return combine(operands)
 
 
 def _translate_literal(types: pa.Schema, literal: expressions.LiteralType) -> polars.Expr:
@@ -723,16 +710,14 @@ def file_widths(
         return full
     # files of numbers that are as wide as in the schema tell it at once
     for batch in runtime.batched(keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS):
-        read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)
+        read = partial(_widths, blobs, schema=schema, mapping=mapping)
         widths = widest([widths, *runtime.ordered_map(read, batch, len(batch))])
         if all(widths.get(name) == bits for name, bits in full.items()):
             break
     return {name: bits for name, bits in widths.items() if name in full}
 
 
-def _widths_of_file(
-    blobs: BlobStore, key: str, schema: pa.Schema, mapping: ColumnMapping | None
-) -> dict[str, int]:
+def _widths(blobs: BlobStore, key: str, schema: pa.Schema, mapping: ColumnMapping | None) -> dict[str, int]:
     if not key.endswith(naming.PARQUET_FILE_SUFFIX):
         return column_widths(schema)
     try:

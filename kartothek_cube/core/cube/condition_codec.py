@@ -116,9 +116,8 @@ def check_value(condition: _OnColumn, attribute: object, value: Any) -> None:
     try:
         hash(value)
     except TypeError as error:
-        raise TypeError(
-            f"Column {column!r} cannot be compared with {abbreviate_text(repr(value))}: {error}"
-        ) from None
+        problem = f"Column {column!r} cannot be compared with {abbreviate_text(repr(value))}"
+        raise TypeError(f"{problem}: {error}") from None
 
 
 def split_conditions(s: str) -> list[str]:
@@ -161,11 +160,6 @@ def parse_text(s: str) -> ConditionText:
         raise ValueError(f"Cannot parse condition {abbreviate_text(repr(s))}{problem}")
     operator = "==" if operator == "=" else operator
     return ConditionText(s, column, operator, (text if quoted is None else quoted,))
-
-
-def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> None:
-    """Raise for the text of a condition on an unknown column."""
-    check_names(f"Condition {abbreviate_text(repr(s))}: ", "column", [column], all_types)
 
 
 def parse_value(s: str, column: str, text: str, dtype: pa.DataType) -> Any:
@@ -338,16 +332,14 @@ def filter_rows(
 _COLUMN = r"(?P<column>[^\s=<>!&|()~'\"]+)"
 _VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
 _WORD_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\",\s]+)*)"
+_NOT = r"\s+(?P<negation>not\s+)?"
 _FORMS = tuple(
     (operator, re.compile(rf"{_COLUMN}{pattern}", re.IGNORECASE))
     for operator, pattern in (
         ("is null", r"\s+is\s+(?P<negation>not\s+)?null\b"),
-        ("in", rf"\s+(?P<negation>not\s+)?in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
-        (
-            "between",
-            rf"\s+(?P<negation>not\s+)?between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})",
-        ),
-        ("like", rf"\s+(?P<negation>not\s+)?like\s+(?P<value>{_VALUE})"),
+        ("in", rf"{_NOT}in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
+        ("between", rf"{_NOT}between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})"),
+        ("like", rf"{_NOT}like\s+(?P<value>{_VALUE})"),
         ("startswith", rf"\s+startswith\s+(?P<value>{_VALUE})"),
     )
 )

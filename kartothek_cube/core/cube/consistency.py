@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -175,6 +175,9 @@ class Violation:
     other: str = ""
 
 
+_Violations: TypeAlias = Iterator[Violation]
+
+
 def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iterator[Violation]:
     """Find all violations of the rules of a cube; the next rule is checked when its result is asked for."""
     if cube.seed_dataset not in datasets:
@@ -203,12 +206,7 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
     columns = {name: get_dataset_columns(dataset) for name, dataset in ordered.items()}
     yield from _overlaps(columns, cube)
     yield from _type_conflicts(ordered)
-    for rule in (
-        _partition_key_violations,
-        _dimension_violations,
-        _specification_violations,
-        _index_violations,
-    ):
+    for rule in (_key_violations, _dimension_violations, _metadata_violations, _index_violations):
         for name, dataset in ordered.items():
             yield from rule(name, dataset, columns[name], cube)
 
@@ -222,9 +220,8 @@ def _overlaps(columns: Mapping[str, set[str]], cube: Cube) -> Iterator[Violation
             owners.setdefault(column, []).append(name)
     clashes = {column: names for column, names in owners.items() if len(names) > 1}
     text = "; ".join(f"{column} in {_join(names)}" for column, names in sorted(clashes.items()))
-    error = ValueError(
-        f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
-    )
+    problem = f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
+    error = ValueError(problem)
     for name in order:
         for column, (owner, *others) in sorted(clashes.items()):
             if name in others:
@@ -245,9 +242,7 @@ def _type_conflicts(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Violati
                     yield Violation(Rule.TYPES, name, error, (field.name,), other)
 
 
-def _partition_key_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _key_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     keys = list(dataset.partition_keys or [])
     missing = set(cube.partition_columns) - set(keys)
     if name == cube.seed_dataset and missing:
@@ -266,25 +261,20 @@ def _partition_key_violations(
         yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(unused)))
 
 
-def _dimension_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _dimension_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     missing = set(cube.dimension_columns) - columns
+    names = _join(missing)
     if name == cube.seed_dataset:
-        problem = f"Seed dataset {name!r} has missing dimension columns: {_join(missing)}"
+        problem = f"Seed dataset {name!r} has missing dimension columns: {names}"
     elif len(missing) == len(cube.dimension_columns):
-        problem = (
-            f"Dataset {name!r} must have at least one of the following dimension columns: {_join(missing)}"
-        )
+        problem = f"Dataset {name!r} must have at least one of the following dimension columns: {names}"
     else:
         return
     if missing:
         yield Violation(Rule.DIMENSIONS, name, ValueError(problem), tuple(sorted(missing)))
 
 
-def _specification_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _metadata_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     stored = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     is_seed = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED)
     # another dataset may be read as a cube of its own, with the dimensions that it has
@@ -300,9 +290,7 @@ def _specification_violations(
         yield Violation(Rule.SPECIFICATION, name, error)
 
 
-def _index_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _index_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     keys = set(dataset.partition_keys or [])
     required = columns & set(cube.index_columns)
     explicit: set[str] = set()

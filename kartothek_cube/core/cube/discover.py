@@ -183,9 +183,8 @@ class _ListedDatasets:
         }
 
     def _is_requested(self, uuid: str) -> bool:
-        return uuid.startswith(self.start) and (
-            self.requested is None or uuid.removeprefix(self.start) in self.requested
-        )
+        name = uuid.removeprefix(self.start)
+        return uuid.startswith(self.start) and (self.requested is None or name in self.requested)
 
     def _read(self, uuid: str) -> DatasetMetadata | None:
         try:
@@ -203,10 +202,8 @@ class _ListedDatasets:
             resolved = dict(self.states)
             if all(self._resolve(uuid, resolved) for uuid in coordinators):
                 return resolved
-        raise errors.ConcurrentWriteError(
-            min(self._list_coordinators()),
-            detail="No state of its cube could be read as a whole: it changes all the time.",
-        )
+        problem = "No state of its cube could be read as a whole: it changes all the time."
+        raise errors.ConcurrentWriteError(min(self._list_coordinators()), detail=problem)
 
     def _list_coordinators(self) -> list[str]:
         coordinators = set()
@@ -486,9 +483,8 @@ def discover_cube(
         existing = () if filter_ktk_cube_dataset_ids is None else existing_dataset_ids(uuid_prefix, blobs)
         if not existing:
             raise cube_not_found(uuid_prefix, blobs)
-        raise _not_found(
-            uuid_prefix, arguments.parse_name_set("datasets", filter_ktk_cube_dataset_ids), existing
-        )
+        requested = arguments.parse_name_set("datasets", filter_ktk_cube_dataset_ids)
+        raise _not_found(uuid_prefix, requested, existing)
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
     dimensions = consistency.read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
@@ -518,17 +514,15 @@ def discover_cube(
 
 def _names(value: Any, what: str, seed: str) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise ValueError(
-            f"The {what} in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
-        )
+        problem = f"in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
+        raise ValueError(f"The {what} {problem}")
     return list(value)
 
 
 def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str:
+    key = constants.KTK_CUBE_METADATA_KEY_IS_SEED
     seeds = [
-        name
-        for name, ds in datasets.items()
-        if consistency.read_specification(ds.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED) is True
+        name for name, ds in datasets.items() if consistency.read_specification(ds.metadata, key) is True
     ]
     if len(seeds) == 1:
         return seeds[0]
@@ -568,10 +562,8 @@ def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Colle
 
 
 def _not_found(uuid_prefix: str, missing: Collection[str], existing: Collection[str]) -> ValueError:
-    return ValueError(
-        f"Could not find datasets of cube {uuid_prefix}: "
-        + errors.unknown_names("dataset", missing, existing)
-    )
+    problem = errors.unknown_names("dataset", missing, existing)
+    return ValueError(f"Could not find datasets of cube {uuid_prefix}: {problem}")
 
 
 def select_datasets(

@@ -34,14 +34,8 @@ if TYPE_CHECKING:
 
 ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
 
-_OPERATORS = {
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
+_OPERATORS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<="}
+_OPERATORS |= {"greater": ">", "greater_equal": ">="}
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: levels of an expression, each of which may be two of a condition
 _MAX_DEPTH = MAX_DEPTH // 2 - 1
@@ -139,9 +133,8 @@ def _from_predicates(
 def _from_literal(literal: expressions.LiteralType) -> ImpliedCondition:
     column, op, value = literal
     if op not in expressions.OPERATORS:
-        raise ValueError(
-            f"Predicate {literal}: unknown operator {op!r}; known are {', '.join(expressions.OPERATORS)}"
-        )
+        known = ", ".join(expressions.OPERATORS)
+        raise ValueError(f"Predicate {literal}: unknown operator {op!r}; known are {known}")
     if op in ("in", "not in"):
         values = [item for item in value if not expressions.is_null_value(item)]
         listed = C(column).isin(values)
@@ -475,9 +468,8 @@ def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
     capsule = schema.__arrow_c_schema__()  # releases the memory when it is deleted
-    address = ctypes.cast(
-        get_pointer(capsule, b"arrow_schema"), ctypes.POINTER(_ArrowSchema)
-    ).contents.metadata
+    pointer = get_pointer(capsule, b"arrow_schema")
+    address = ctypes.cast(pointer, ctypes.POINTER(_ArrowSchema)).contents.metadata
 
     def read_int() -> int:
         nonlocal address

@@ -196,16 +196,9 @@ def _bytes_to_read(dataset: DatasetExplanation) -> int:
 
 
 def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
-    return (
-        dataset.name,
-        dataset.role,
-        dataset.read_files,
-        dataset.files,
-        dataset.read_partitions,
-        dataset.partitions,
-        runtime.bytes_text(_bytes_to_read(dataset)),
-        ", ".join(dataset.columns) or "none",
-    )
+    counts = (dataset.read_files, dataset.files, dataset.read_partitions, dataset.partitions)
+    size, columns = runtime.bytes_text(_bytes_to_read(dataset)), ", ".join(dataset.columns) or "none"
+    return dataset.name, dataset.role, *counts, size, columns
 
 
 @attrs.frozen
@@ -284,16 +277,14 @@ def _explain_conditions(files: DatasetFiles, logical_plan: LogicalPlan) -> tuple
     scan = files.scan
     types = dict(zip(scan.schema.names, scan.schema.types, strict=True))
     conditions = logical_plan.conditions[scan.name]
-    result = [_condition_pruning(files, c, c.to_tree(types)) for c in conditions]
+    result = [_pruning(files, c, c.to_tree(types)) for c in conditions]
     if scan.role is Role.SEED:
         pairs = zip(logical_plan.join_conditions, logical_plan.join_filters, strict=True)
-        result += [_condition_pruning(files, c, imply(node, scan.schema.names)) for c, node in pairs]
+        result += [_pruning(files, c, imply(node, scan.schema.names)) for c, node in pairs]
     return tuple(result)
 
 
-def _condition_pruning(
-    files: DatasetFiles, condition: Condition | Disjunction, node: Node | None
-) -> ConditionPruning:
+def _pruning(files: DatasetFiles, condition: Condition | Disjunction, node: Node | None) -> ConditionPruning:
     dataset = files.dataset
     kept = len(pruning.select_partitions(dataset, node))
     columns = columns_of(None if node is None else pruning.imply_partition_keys(dataset, node))

@@ -27,13 +27,7 @@ from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.maintenance import overview
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
-from kartothek_cube.io_components.query.logical_plan import (
-    LogicalPlan,
-    QueryCube,
-    QueryTable,
-    Role,
-    build_logical_plan,
-)
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, QueryTable, Role, analyze
 from kartothek_cube.io_components.runtime import ordered_map, scan_bounds, split_by_weight, store_factory
 from kartothek_cube.io_components.scan import estimate_bytes, file_widths, read_files
 
@@ -70,18 +64,16 @@ class DatasetScan:
     #: those of the predicates on dimensions: all versions of a cell meet them, or none does
     dimension_predicates: Predicates
     role: Role
+    #: whether it has conditions of its own: those on dimensions hold for the other datasets, too
+    is_filtered: bool
+    #: whether only rows with its cells are in the result, and conditions leave some of them
+    is_restricting: bool
     #: what else the rows have to meet, as far as files tell; implied by the filters of the joined rows
     implied: tuple[expressions.Node, ...] = ()
     #: how to read files that were written before a change of the schema
     mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
     #: whether names of files may tell the cells of their rows: the join keys are all dimensions
     trusts_names: bool = False
-    #: whether it has conditions of its own: those on dimensions hold for the other datasets, too
-    is_filtered: bool = attrs.field(init=False)
-
-    @is_filtered.default
-    def _has_own_conditions(self) -> bool:
-        return bool(self.implied) or len(self.predicates) > len(self.dimension_predicates)
 
     def count_columns(self) -> tuple[int, float]:
         """Columns in its files that a query reads: their number, and their share."""
@@ -239,10 +231,10 @@ class DatasetFiles:
             numbers = np.arange(len(ids))
         start, stop = (self.partition_ids.searchsorted(ids, side) for side in ("left", "right"))
         entries, range_numbers = kernels.expand_ranges(start, stop)
-        positions = pa.array(self.positions[entries])
-        labels = tuple(self.dataset.partition_table.labels.take(positions).to_pylist())
-        partition_keys = {column: array.take(positions) for column, array in self.all_keys.items()}
-        keys = self._keys(positions, labels)
+        rows = pa.array(self.positions[entries])
+        labels = tuple(self.dataset.partition_table.labels.take(rows).to_pylist())
+        partition_keys = {column: array.take(rows) for column, array in self.all_keys.items()}
+        keys = self.storage_keys(rows, labels)
         return ScanFiles(self.scan, labels, keys, partition_keys, numbers[range_numbers], self.aligned)
 
     @property
@@ -250,19 +242,18 @@ class DatasetFiles:
         """Whether storage keys follow from the labels."""
         return self.dataset.partition_table.has_derived_keys(self.scan.uuid, self.scan.table)
 
-    def _keys(self, positions: pa.Array, labels: Sequence[str] | None = None) -> tuple[str, ...]:
-        partitions = self.dataset.partition_table
+    def storage_keys(
+        self, rows: pa.Array | None = None, labels: Sequence[str] | None = None
+    ) -> tuple[str, ...]:
+        """Storage keys of the files in some rows of the partition table; by default of those to read."""
+        partitions, rows = self.dataset.partition_table, pa.array(self.positions) if rows is None else rows
         if not self.has_derived_keys:
-            return tuple(partitions.files[self.scan.table].take(positions).to_pylist())
-        return self.scan.derive_keys(labels or partitions.labels.take(positions).to_pylist())
-
-    def storage_keys(self) -> tuple[str, ...]:
-        """Storage keys of all files to read."""
-        return self._keys(pa.array(self.positions))
+            return tuple(partitions.files[self.scan.table].take(rows).to_pylist())
+        return self.scan.derive_keys(labels or partitions.labels.take(rows).to_pylist())
 
     def sample_keys(self, size: int) -> tuple[str, ...]:
         """Storage keys of at least ``size`` files, evenly spread."""
-        return self._keys(pa.array(self.positions[:: max(1, len(self.positions) // size)]))
+        return self.storage_keys(pa.array(self.positions[:: max(1, len(self.positions) // size)]))
 
     def count_files(self) -> Ints:
         """Number of files for each physical partition of the seed."""
@@ -292,10 +283,9 @@ class PhysicalPlan:
     @property
     def summary(self) -> str:
         """What is read, how much was pruned, and the conditions; in one line."""
-        parts = [errors.format_count(self.n_partitions, "partition")]
         sizes = ((f.scan, len(f.positions), len(f.dataset.partition_table)) for f in self.files)
         files = ", ".join(f"{n:,} of {total:,} of {scan.name} ({scan.role})" for scan, n, total in sizes)
-        parts.append(f"files: {files}")
+        parts = [errors.format_count(self.n_partitions, "partition"), f"files: {files}"]
         plan = self.logical_plan
         conditions = [*itertools.chain(*plan.conditions.values()), *plan.join_conditions]
         if conditions:
@@ -330,8 +320,7 @@ class PhysicalPlan:
         """Tasks of so many groups, or a single one without ``partition_by``."""
         if self.groups is not None:
             return self.slice_tasks(np.append(np.arange(0, len(self.groups), n_groups), len(self.groups)))
-        task = self.single_task()
-        return [] if task is None else [task]
+        return [task] if (task := self.single_task()) is not None else []
 
     def slice_tasks(self, bounds: Ints) -> list[ScanTask]:
         """Tasks over consecutive groups, or without groups physical partitions, between the bounds."""
@@ -347,11 +336,10 @@ class PhysicalPlan:
 
     def _task(self, partitions: Ints, groups: tuple[Group, ...] | None) -> ScanTask:
         files = tuple([files.of_partitions(partitions) for files in self.files])
-        names = [
-            (f.labels, None if d.has_derived_keys else f.keys, tuple(f.partition_ids.tolist()))
-            for f, d in zip(files, self.files, strict=True)
-        ]
-        predicates = []
+        names, predicates = [], []
+        for part, own in zip(files, self.files, strict=True):
+            keys = None if own.has_derived_keys else part.keys
+            names.append((part.labels, keys, tuple(part.partition_ids.tolist())))
         # nothing for all groups, where it would drop no row
         if groups and (len(groups) == 1 or len(groups) < len(self.groups or ())):
             for column, values in zip(self.context.partition_by, zip(*groups, strict=True), strict=True):
@@ -429,9 +417,7 @@ def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tup
     used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
     output = pa.schema([context.output.field(name) for name in names])
     projected = attrs.evolve(context, scans=tuple([scans[number] for number in used]), output=output)
-    files = task.cached_files and tuple(
-        [attrs.evolve(task.cached_files[number], scan=scans[number]) for number in used]
-    )
+    files = task.cached_files and tuple([attrs.evolve(task.cached_files[n], scan=scans[n]) for n in used])
     return projected, attrs.evolve(task, names=tuple([task.names[n] for n in used]), cached_files=files)
 
 
@@ -442,9 +428,7 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     info = history.describe_operation("query") if hooks.QUERY_HOOKS else None
     blobs = open_blobs(factory)
     snapshot = _load_snapshot(cube, blobs, query.datasets, query.as_of)
-    logical_plan = build_logical_plan(
-        cube, snapshot, query.conditions, query.dimension_columns, query.partition_by, query.payload_columns
-    )
+    logical_plan = analyze(query, snapshot)
     scans = [_make_scan(name, snapshot.datasets[name], cube, logical_plan) for name in logical_plan.roles]
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
@@ -475,12 +459,12 @@ def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
     """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
     if query.columns is not None and query.payload_columns is not None:
         raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
-    limit: object = query.limit
+    limit: Any = query.limit
     is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
+    if limit is not None and not (is_number and limit >= 0):
         raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
-    names = query.columns if query.payload_columns is None else query.payload_columns
-    argument = "columns" if query.payload_columns is None else "payload_columns"
+    is_long = query.payload_columns is not None
+    argument, names = ("payload_columns", query.payload_columns) if is_long else ("columns", query.columns)
     requested = None if names is None else arguments.parse_names(argument, names)
     plan = plan_query(attrs.evolve(query, payload_columns=requested, columns=None))
     output = plan.context.output
@@ -557,8 +541,11 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     payload = tuple([c for c in columns if c in added])
     predicates = tuple([p for p in logical_plan.predicates[name] if p[0] not in cube.partition_columns])
     in_rows = {*columns} - {*cube.partition_columns}
-    implied = [expressions.imply(node, in_rows) for node in logical_plan.implied[name]]
+    nodes = [expressions.imply(node, in_rows) for node in logical_plan.implied[name]]
+    implied = tuple([node for node in nodes if node is not None])
     read = {*dimensions, *payload, *[column for column, _, _ in predicates]}
+    on_dimensions = tuple([p for p in predicates if p[0] in cube.dimension_columns])
+    role, is_filtered = logical_plan.roles[name], bool(implied) or len(predicates) > len(on_dimensions)
     return DatasetScan(
         name=name,
         uuid=dataset.uuid,
@@ -570,9 +557,11 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         columns=tuple([c for c in columns if c in read]),
         payload=payload,
         predicates=predicates,
-        dimension_predicates=tuple([p for p in predicates if p[0] in cube.dimension_columns]),
-        role=logical_plan.roles[name],
-        implied=tuple([node for node in implied if node is not None]),
+        dimension_predicates=on_dimensions,
+        role=role,
+        is_filtered=is_filtered,
+        is_restricting=is_filtered and role is not Role.LEFT,
+        implied=implied,
         mapping=dataset.column_mapping,
         trusts_names={*dimensions} == {*columns}.intersection(cube.dimension_columns),
     )
@@ -596,9 +585,8 @@ def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: B
             schema = pa.schema([(c, types[c]) for c in stored])
             if evolution.column_widths(schema):
                 # where no file is read, all values are null
-                keys = each.storage_keys() or each._keys(
-                    pa.array(np.arange(len(dataset.partition_table))[:1])
-                )
+                first = pa.array(np.arange(len(dataset.partition_table))[:1])
+                keys = each.storage_keys() or each.storage_keys(first)
                 widths |= file_widths(blobs, keys, schema, scan.mapping)
     if widths:
         types = {name: evolution.narrow_type(pa.field(name, dtype), widths) for name, dtype in types.items()}
@@ -611,11 +599,8 @@ _Selected: TypeAlias = tuple[DatasetMetadata, Ints]
 
 def _partition_keys(scan: DatasetScan, snapshot: discover.CubeSnapshot) -> Mapping[str, pa.Array]:
     dataset = snapshot.datasets[scan.name]
-    keys: Mapping[str, pa.Array] = snapshot.derive(
-        ("partition keys", scan.name),
-        lambda: dataset.partition_table.keys(list(scan.partition_keys), dataset.schema),
-    )
-    return keys
+    make = partial(dataset.partition_table.keys, list(scan.partition_keys), dataset.schema)
+    return snapshot.derive(("partition keys", scan.name), make)
 
 
 def _prune_partitions(
@@ -725,9 +710,7 @@ def _group_values(
             labels,
             np.repeat(files.positions, [len(array) for array in found]),
         )
-    on_column = expressions.all_of(
-        predicate for predicate in logical_plan.predicates[scan.name] if predicate[0] == column
-    )
+    on_column = expressions.all_of(p for p in logical_plan.predicates[scan.name] if p[0] == column)
     keep = expressions.tree_mask(pa.table({column: index.values}), on_column).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
     file_of_position = np.full(len(labels) + 1, -1, dtype=np.int64)

@@ -11,11 +11,10 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import pandas as pd
 
+from kartothek_cube.core import errors, naming
 from kartothek_cube.core.commit.change import check_settings
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory, _ensure_factory
-from kartothek_cube.core.naming import check_table_name, check_uuid
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.serialization import DataFrameSerializer, default_serializer
@@ -43,7 +42,7 @@ def dataset_factory(
     """
     open_store = None if store is None else store_factory(store)
     dataset = _ensure_factory(dataset_uuid, open_store, factory, load_schema)
-    check_uuid(dataset.dataset_uuid)
+    naming.check_uuid(dataset.dataset_uuid)
     if as_of is not None:
         return dataset.copy(load_schema=True, as_of=as_of)
     return dataset.copy(load_schema=True) if load_schema and not dataset.load_schema else dataset
@@ -101,11 +100,10 @@ def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) 
     if columns is None:
         return None
     if not isinstance(columns, list):  # a text would be a list of letters
-        raise TypeError(
-            f"{name} has to be a list of columns, got {columns!r} of type {type(columns).__name__}."
-        )
+        kind = type(columns).__name__
+        raise TypeError(f"{name} has to be a list of columns, got {columns!r} of type {kind}.")
     available = list(available)
-    check_names(f"{name} of dataset {uuid!r}: ", "column", columns, available)
+    errors.check_names(f"{name} of dataset {uuid!r}: ", "column", columns, available)
     if len(set(columns)) < len(columns):
         raise ValueError(f"{name} of dataset {uuid!r} has duplicates: {', '.join(columns)}")
     return tuple(columns)
@@ -116,12 +114,13 @@ def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
     tables = dataset.tables or [dataset.table_name]
     if table_name is None:
         if len(tables) > 1:
+            names = ", ".join(tables)
             raise RuntimeError(
-                f"Dataset {dataset.uuid!r} has several tables, name one by table_name: {', '.join(tables)}"
+                f"Dataset {dataset.uuid!r} has several tables, name one by table_name: {names}"
             )
         return tables[0]
-    check_table_name(table_name)
-    check_names(f"Dataset {dataset.uuid!r}: ", "table", [table_name], tables, error=RuntimeError)
+    naming.check_table_name(table_name)
+    errors.check_names(f"Dataset {dataset.uuid!r}: ", "table", [table_name], tables, error=RuntimeError)
     return table_name
 
 

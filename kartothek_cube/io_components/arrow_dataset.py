@@ -17,27 +17,17 @@ import pyarrow.dataset as pads
 from pyarrow import acero, fs
 
 from kartothek_cube.core.arrow import cast_column
-from kartothek_cube.core.cube import discover, implied_conditions
+from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
-from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import StoreFactory, open_blobs
-from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
+from kartothek_cube.io_components import dataset_read, runtime
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
-from kartothek_cube.io_components.query import executor
-from kartothek_cube.io_components.query.logical_plan import QueryTable
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ScanTask,
-    plan_iteration,
-    plan_table,
-    project,
-)
+from kartothek_cube.io_components.query import executor, logical_plan, physical_plan
 from kartothek_cube.io_components.scan import count_rows, estimate_bytes
 
 if TYPE_CHECKING:
@@ -84,9 +74,8 @@ class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
 def _unreadable_dataset(schema: pa.Schema) -> pads.Dataset:
     files, form = fs.PyFileSystem(_NoFiles()), pads.IpcFileFormat()
-    return pads.FileSystemDataset(
-        [form.make_fragment("cube", filesystem=files)], schema, form, filesystem=files
-    )
+    fragment = form.make_fragment("cube", filesystem=files)
+    return pads.FileSystemDataset([fragment], schema, form, filesystem=files)
 
 
 class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
@@ -148,10 +137,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         )
 
     def count_rows(
-        self,
-        filter: pc.Expression | None = None,
-        batch_size: int = _BATCH_SIZE,
-        **options: object,
+        self, filter: pc.Expression | None = None, batch_size: int = _BATCH_SIZE, **options: object
     ) -> int:
         """Number of rows; without a filter, mostly from the footers of the files."""
         return self.scanner((), filter, batch_size).count_rows()
@@ -209,7 +195,7 @@ class LazyScanner:
     # It reads only when the consumer asks for the next batch, and a few partitions ahead: the scanner of C++
     # reads its source to the end even if the consumer stops.
 
-    scan: CubeScan | _FileScan
+    scan: CubeScan | FileScan
     #: columns that are read
     read_schema: pa.Schema
     #: columns of the result: names, or expressions by name
@@ -281,21 +267,17 @@ class LazyScanner:
     def _project(self, table: pa.Table) -> pa.Table:
         if not isinstance(self.columns, Mapping):
             return table.select(list(self.columns))
-        steps = [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-            acero.Declaration(
-                "project", acero.ProjectNodeOptions(list(self.columns.values()), list(self.columns))
-            ),
-        ]
+        source = acero.TableSourceNodeOptions(table)
+        project = acero.ProjectNodeOptions(list(self.columns.values()), list(self.columns))
+        steps = [acero.Declaration("table_source", source), acero.Declaration("project", project)]
         # several threads would change the order of the rows
         return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
 def in_unit(schema: pa.Schema, unit: TimestampUnit) -> pa.Schema:
     """The schema with all timestamps in a unit."""
-    return pa.schema(
-        [(f.name, pa.timestamp(unit, f.type.tz) if pa.types.is_timestamp(f.type) else f.type) for f in schema]
-    )
+    types = [pa.timestamp(unit, t.tz) if pa.types.is_timestamp(t) else t for t in schema.types]
+    return pa.schema(list(zip(schema.names, types, strict=True)))
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -322,14 +304,12 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
         # the predicate decides about rows, not its translation: NaN is the greatest value for polars
         needed = selected if predicate is None else [*selected, *predicate.meta.root_names()]
         # a limit counts rows before the predicate: polars gives both for head(n).filter(...)
-        is_filter = predicate is not None and n_rows is None
-        scanner = dataset.scanner(
-            columns=list(dict.fromkeys(needed)) or schema.names[:1],
-            condition=implied_conditions.imply_polars(predicate, schema)
-            if predicate is not None and is_filter
-            else None,
-            **({} if batch_size is None else {"batch_size": max(1, batch_size)}),
-        )
+        condition = None
+        if predicate is not None and n_rows is None:
+            condition = implied_conditions.imply_polars(predicate, schema)
+        size = _BATCH_SIZE if batch_size is None else max(1, batch_size)
+        read = list(dict.fromkeys(needed)) or schema.names[:1]
+        scanner = dataset.scanner(read, batch_size=size, condition=condition)
         # by index: to `select`, names may be patterns
         yield empty[selected]
         missing = n_rows
@@ -351,7 +331,7 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
 class CubeScan:
     """Scan of the cells of a cube, partition by partition, in bounded memory."""
 
-    plan: PhysicalPlan
+    plan: physical_plan.PhysicalPlan
     columns: tuple[str, ...]
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
@@ -362,7 +342,7 @@ class CubeScan:
         if self.plan.is_empty:
             return
         runtime.progress_add_total(self.plan.n_files)
-        tasks = list(plan_iteration(self.plan))
+        tasks = list(physical_plan.plan_iteration(self.plan))
         threads = 1 if sequential else runtime.available_cores()
         # one thread per task: more of them than cores wait for each other
         is_parallel = threads > 1 and len(tasks) > 2 and open_blobs(self.plan.context.store).is_local
@@ -392,10 +372,10 @@ class CubeScan:
         executor.announce_query(self.plan, n_rows)
         return n_rows
 
-    def _read(self, task: ScanTask, threads: int | None = None) -> pa.Table | None:
+    def _read(self, task: physical_plan.ScanTask, threads: int | None = None) -> pa.Table | None:
         # consumers are promised no order: partition by partition, nothing is sorted
         unsorted = attrs.evolve(self.plan.context, sort_columns=())
-        context, task = project(unsorted, task, self.columns)
+        context, task = physical_plan.project(unsorted, task, self.columns)
         with nullcontext() if threads is None else runtime.limit_threads(threads):
             tables = executor.run_task(context, task)
         return tables[0] if tables else None
@@ -429,9 +409,8 @@ class CubeSource:
 
     def plan(self, columns: Sequence[str], condition: implied_conditions.ImpliedCondition | None) -> CubeScan:
         """Plan a scan of the current snapshot; rows that do not meet the condition may be in it."""
-        conditions = implied_conditions.join_conditions(
-            self.conditions, () if condition is None else (condition,)
-        )
+        more = () if condition is None else (condition,)
+        conditions = implied_conditions.join_conditions(self.conditions, more)
         try:
             plan = self._plan(columns, conditions)
         except (NotImplementedError, TypeError, ValueError):
@@ -441,18 +420,18 @@ class CubeSource:
             plan = self._plan(columns, self.conditions)
         return CubeScan(plan, tuple(columns))
 
-    def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> PhysicalPlan:
-        cube, datasets, as_of = self.cube, self.datasets, self.as_of
-        if self.dataset_id is not None:
-            dataset, as_of = self._load_dataset(self.dataset_id), None
-            own, keys = get_dataset_columns(dataset), dataset.partition_keys or ()
+    def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> physical_plan.PhysicalPlan:
+        cube, datasets, as_of, name = self.cube, self.datasets, self.as_of, self.dataset_id
+        if name is not None:
+            dataset, as_of = self._load_dataset(name), None
+            own, keys = consistency.get_dataset_columns(dataset), dataset.partition_keys or ()
             dimensions = [column for column in cube.dimension_columns if column in own]
             partition_columns = [column for column in cube.partition_columns if column in keys]
-            datasets = {self.dataset_id: dataset}
-            cube = Cube(
-                dimensions, partition_columns, cube.uuid_prefix, self.dataset_id, suppress_index_on=dimensions
-            )
-        return plan_table(QueryTable(cube, self.store, conditions, datasets, columns=columns, as_of=as_of))
+            datasets = {name: dataset}
+            cube = Cube(dimensions, partition_columns, cube.uuid_prefix, name, suppress_index_on=dimensions)
+        return physical_plan.plan_table(
+            logical_plan.QueryTable(cube, self.store, conditions, datasets, columns=columns, as_of=as_of)
+        )
 
     def _load_dataset(self, name: str) -> DatasetMetadata:
         prefix = self.cube.uuid_prefix
@@ -460,9 +439,8 @@ class CubeSource:
         if self.as_of is not None:
             datasets = datasets_as_of(self.cube, self.store, self.as_of)
         else:
-            datasets = discover.discover_datasets_unchecked(
-                prefix, discover.open_existing(prefix, self.store), name
-            )
+            blobs = discover.open_existing(prefix, self.store)
+            datasets = discover.discover_datasets_unchecked(prefix, blobs, name)
         if name not in datasets:
             known = discover.discover_datasets_unchecked(prefix, self.store, load_schema=False)
             discover.choose_datasets(self.cube, name, known)
@@ -470,12 +448,13 @@ class CubeSource:
 
 
 @attrs.frozen
-class _FileScan:
+class FileScan:
     """Scan of the files of a dataset."""
 
-    plan: ReadPlan
+    plan: dataset_read.ReadPlan
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
+        """Rows of some files at a time, few of the first ones."""
         keys = self._keys()
         if not keys:
             return
@@ -484,10 +463,11 @@ class _FileScan:
         share = columns / max(len(context.schema.names), 1)
         size = estimate_bytes(open_blobs(context.store), keys, columns, share)
         tasks = self.plan.block_tasks(runtime.scan_bounds(np.full(len(keys), size)))
-        read = partial(run_read, self.plan.context)
+        read = partial(dataset_read.run_read, self.plan.context)
         yield from runtime.prefetch_map(read, tasks, 1 if sequential else runtime.available_cores())
 
     def count_rows(self) -> int | None:
+        """Number of rows, if footers tell it; None otherwise."""
         keys = self._keys()
         if self.plan.context.where is not None or not all(k.endswith(PARQUET_FILE_SUFFIX) for k in keys):
             return None
@@ -512,29 +492,21 @@ class DatasetSource:
 
     def read_schema(self) -> pa.Schema:
         """Columns and types as they are now."""
-        return empty_table(self._plan(None, None).context).schema.remove_metadata()
+        return dataset_read.empty_table(self._plan(None, None).context).schema.remove_metadata()
 
-    def plan(
-        self, columns: Sequence[str], condition: implied_conditions.ImpliedCondition | None
-    ) -> _FileScan:
+    def plan(self, columns: Sequence[str], condition: implied_conditions.ImpliedCondition | None) -> FileScan:
         """Plan a scan of the current snapshot."""
         if condition is not None:
             schema = self._plan(None, None).context.schema
             where = Conjunction(condition).to_tree({field.name: field.type for field in schema})
             try:
-                return _FileScan(self._plan(columns, where))
+                return FileScan(self._plan(columns, where))
             except (NotImplementedError, TypeError, ValueError):
                 # a filter that predicates cannot express is evaluated on the rows only
                 pass
-        return _FileScan(self._plan(columns, None))
+        return FileScan(self._plan(columns, None))
 
-    def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> ReadPlan:
-        read = DatasetRead(
-            self.dataset_uuid,
-            self.store,
-            None if columns is None else list(columns),
-            predicates=where,
-            table_name=self.table_name,
-            as_of=self.as_of,
-        )
-        return read.plan()
+    def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> dataset_read.ReadPlan:
+        names, table = None if columns is None else list(columns), self.table_name
+        read = partial(dataset_read.DatasetRead, self.dataset_uuid, self.store, names)
+        return read(predicates=where, table_name=table, as_of=self.as_of).plan()

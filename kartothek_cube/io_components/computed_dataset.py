@@ -14,39 +14,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arguments, pandas_conversion
-from kartothek_cube.core.arrow import Ints
+from kartothek_cube.core import arguments, arrow, errors, pandas_conversion
 from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    DatasetExistsError,
-    StateNotFoundError,
-    format_count,
-)
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.maintenance import overview
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
-from kartothek_cube.io_components.maintenance.overview import (
-    check_changed_since,
-    compare_used,
-    load_earlier,
-    select_files,
-)
-from kartothek_cube.io_components.query.executor import run_frames
-from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ScanContext,
-    ScanTask,
-    plan_query,
-    split_evenly,
-)
+from kartothek_cube.io_components.query import executor, logical_plan, physical_plan
 from kartothek_cube.io_components.write import table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written, merge_writes
@@ -61,7 +41,7 @@ _TASKS = 512
 class ComputeContext:
     """What all tasks share."""
 
-    scan: ScanContext
+    scan: physical_plan.ScanContext
     plan: WritePlan
     function: Callable[[pd.DataFrame], pd.DataFrame | None]
     #: id of the dataset that is computed
@@ -88,9 +68,10 @@ class ComputeResult:
     rows: int
 
     def __repr__(self) -> str:
+        count = errors.format_count
         return (
-            f"<computed: {format_count(self.rows, 'row')} in {format_count(self.n_partitions, 'partition')}, "
-            f"{format_count(self.files_replaced, 'file')} replaced>"
+            f"<computed: {count(self.rows, 'row')} in {count(self.n_partitions, 'partition')}, "
+            f"{count(self.files_replaced, 'file')} replaced>"
         )
 
 
@@ -189,8 +170,8 @@ class ComputeDataset(Generic[StoreT]):
         last_token = last if is_token(last) else None
         since = last_token if self.changed_since == "last" else self.changed_since
         if since is not None:
-            check_changed_since(since)
-        query = QueryFrames(
+            overview.check_changed_since(since)
+        query = logical_plan.QueryFrames(
             cube,
             self.store,
             self.conditions,
@@ -199,15 +180,15 @@ class ComputeDataset(Generic[StoreT]):
             partition_by=cube.partition_columns or None,
             payload_columns=self.payload_columns,
         )
-        scans = plan_query(query)
+        scans = physical_plan.plan_query(query)
         seed = scans.files[0]
         partitions, replaced = np.arange(scans.n_partitions), None if target is None else self._labels(target)
         if target is not None and replaced is not None and since is not None:
             used = {scan.name: inputs[scan.name] for scan in scans.context.scans}
-            changes = compare_used(cube, self._load_earlier(since), used, existing)
-            mask = select_files(cube, seed.dataset, changes)
+            changes = overview.compare_used(cube, self._load_earlier(since), used, existing)
+            mask = overview.select_files(cube, seed.dataset, changes)
             partitions = np.unique(seed.partition_ids[mask[seed.positions]])
-            replaced = replaced.filter(pa.array(select_files(cube, target, changes)))
+            replaced = replaced.filter(pa.array(overview.select_files(cube, target, changes)))
         metadata = user_metadata(self.metadata)
         plan = self._plan(target, {**metadata, COMPUTED_FROM: token}, last, replaced)
         is_unchanged = last == token and not metadata and not len(partitions) and not len(replaced or ())
@@ -239,10 +220,12 @@ class ComputeDataset(Generic[StoreT]):
 
     def _load_earlier(self, since: CubeAsOf) -> dict[str, DatasetMetadata]:
         try:
-            return load_earlier(self.cube, open_blobs(self.store), since)
-        except StateNotFoundError as error:
+            return overview.load_earlier(self.cube, open_blobs(self.store), since)
+        except errors.StateNotFoundError as error:
             remedy = "What has changed since is unknown: compute everything once, by changed_since=None."
-            raise StateNotFoundError(error.dataset_uuid, error.as_of, error.known, remedy=remedy) from error
+            raise errors.StateNotFoundError(
+                error.dataset_uuid, error.as_of, error.known, remedy=remedy
+            ) from error
 
     def _plan(
         self,
@@ -267,13 +250,13 @@ class ComputeDataset(Generic[StoreT]):
         return plan.stage(publish=self.publish)
 
 
-def _make_tasks(scans: PhysicalPlan, partitions: Ints) -> list[ScanTask]:
+def _make_tasks(scans: physical_plan.PhysicalPlan, partitions: arrow.Ints) -> list[physical_plan.ScanTask]:
     if scans.groups is None:
         return scans.partition_tasks(partitions[:, None])
     is_changed = np.zeros(scans.n_partitions, bool)
     is_changed[partitions] = True
     changed = {group: members for group, members in scans.groups.items() if is_changed[members].any()}
-    return split_evenly(attrs.evolve(scans, groups=changed), _TASKS)
+    return physical_plan.split_evenly(attrs.evolve(scans, groups=changed), _TASKS)
 
 
 @contextmanager
@@ -281,15 +264,15 @@ def _first_of_all() -> Iterator[None]:
     """The first computation of a dataset is in conflict with another one, which has created it."""
     try:
         yield
-    except DatasetExistsError as error:
+    except errors.DatasetExistsError as error:
         detail = "Another writer has created it since this operation began. Repeat it."
-        raise ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
+        raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
 
 
-def run_compute(context: ComputeContext, task: ScanTask) -> Written:
+def run_compute(context: ComputeContext, task: physical_plan.ScanTask) -> Written:
     """Call the function with the cells of each partition, and write what it returns."""
     frames = []
-    for frame in run_frames(context.scan, task):
+    for frame in executor.run_frames(context.scan, task):
         try:
             rows = context.function(frame)
         except Exception as error:
@@ -309,9 +292,8 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
         frames.append(rows)
     # frames of other types are a conflict of schemas, whether they are of one task or of several
     groups = groupby(frames, key=lambda rows: (list(rows.columns), list(rows.dtypes)))
-    return merge_writes(
-        write_tasks.write_part(context.plan, [{context.into: rows} for rows in same]) for _, same in groups
-    )
+    write = partial(write_tasks.write_part, context.plan)
+    return merge_writes(write([{context.into: rows} for rows in same]) for _, same in groups)
 
 
 def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -328,9 +310,8 @@ def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -
                 transform.apply(pandas_conversion.as_table(df[[transform.column]]).column(0).drop_null())
                 for df in (frame.head(1), rows)
             )
-            wrong = [
-                {transform.name: value} for value in new.filter(pc.not_equal(new, own[0]))[:1].to_pylist()
-            ]
+            values = new.filter(pc.not_equal(new, own[0]))[:1].to_pylist()
+            wrong = [{transform.name: value} for value in values]
     if wrong:
         raise ValueError(
             f"The function got the partition {frame[list(keys)].iloc[0].to_dict()} and returned rows of "
@@ -349,6 +330,5 @@ def _finish_compute(
     if plan.staged_id:
         return cast("ComputeResult", states)
     replaced = spec.change.replaces
-    return ComputeResult(
-        states.get(into, target), n_partitions, 0 if replaced is None else len(replaced), rows
-    )
+    n_replaced = 0 if replaced is None else len(replaced)
+    return ComputeResult(states.get(into, target), n_partitions, n_replaced, rows)

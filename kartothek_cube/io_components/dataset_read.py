@@ -13,18 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import expressions, tuning
+from kartothek_cube.core import errors, evolution, expressions, naming, pruning, tuning
 from kartothek_cube.core.arguments import CallerLine
 from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import check_names
-from kartothek_cube.core.evolution import ColumnMapping, narrow_type
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable, derived_keys
-from kartothek_cube.core.pruning import index_rows, select_partitions
 from kartothek_cube.core.schema import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory, normalize_arg
@@ -61,7 +57,7 @@ class ReadContext:
     #: whether the index of the stored frames is read, as an additional column
     row_index: bool = False
     #: how to read files that were written before a change of the schema
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
     #: whether numbers are as wide as in `schema`; else as in the files that a task reads
     has_widths: bool = False
     #: of frames
@@ -152,7 +148,7 @@ class DatasetRead:
         where = expressions.bind(self.predicates, schema)
         widths = dataset.dataset_metadata.widths
         if widths:
-            fields = [field.with_type(narrow_type(field, widths)) for field in schema]
+            fields = [field.with_type(evolution.narrow_type(field, widths)) for field in schema]
             schema = pa.schema(fields, schema.metadata)
         dispatch_by = normalize_arg("dispatch_by", self.dispatch_by)
         check_dispatch(dataset.dataset_metadata, dispatch_by or ())
@@ -183,7 +179,7 @@ class DatasetRead:
             return ReadPlan(context, partitions, tuple(dispatch_groups(loaded, dispatch_by, where)))
         if where is None:
             return ReadPlan(context, partitions)
-        return ReadPlan(context, partitions.take(select_partitions(loaded, where)))
+        return ReadPlan(context, partitions.take(pruning.select_partitions(loaded, where)))
 
 
 def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[str, pa.Schema]:
@@ -201,7 +197,7 @@ def _columns_of_table(argument: str, columns: Any, table: str) -> Any:
     if not isinstance(columns, Mapping):
         return columns
     CallerLine.find().warn(f"{argument} by table is deprecated: pass a list of columns", DeprecationWarning)
-    check_names(f"{argument}: ", "table", columns, (table,))
+    errors.check_names(f"{argument}: ", "table", columns, (table,))
     return columns.get(table)
 
 
@@ -221,7 +217,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     # partition keys have the right value already
     pairs = zip(context.dispatch_by, task.group, strict=False)
     group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
-    rows = _read_rows(context, files, remaining_filters(context, files, values, group))
+    rows = _read(context, files, remaining_filters(context, files, values, group))
     table = rows.table
     for column in reversed(context.partition_keys):
         if column in values and (context.columns is None or column in context.columns):
@@ -238,10 +234,8 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     """Values of the partition keys by file, if a predicate or the result needs them."""
-    predicate_columns = expressions.columns_of(context.where)
-    if context.columns is not None and set(context.partition_keys).isdisjoint(
-        predicate_columns | set(context.columns)
-    ):
+    needed = expressions.columns_of(context.where).union(context.columns or ())
+    if context.columns is not None and needed.isdisjoint(context.partition_keys):
         return {}
     return files.keys(context.partition_keys, context.schema)
 
@@ -267,9 +261,7 @@ def remaining_filters(
     return [by_key[code] for code in codes]
 
 
-def _read_rows(
-    context: ReadContext, files: PartitionTable, filters: Sequence[expressions.Tree | bool]
-) -> FileRows:
+def _read(context: ReadContext, files: PartitionTable, filters: list[expressions.Tree | bool]) -> FileRows:
     """Rows of all files in which a row can match, with pandas types of the first one."""
     blobs, schema, mapping = open_blobs(context.store), context.schema, context.mapping
     matching = [i for i, where in enumerate(filters) if where is not False]
@@ -282,7 +274,7 @@ def _read_rows(
     lengths = np.zeros(len(files), np.int64)
     if not keys:
         return FileRows(schema.empty_table().select(schema.names if columns is None else columns), lengths)
-    if context.row_index and keys[0].endswith(PARQUET_FILE_SUFFIX):
+    if context.row_index and keys[0].endswith(naming.PARQUET_FILE_SUFFIX):
         # a task with an index reads one file
         (key,), (where,) = keys, on_files
         table = read_file(blobs, key, columns, where, schema=schema, mapping=mapping, row_index=True)
@@ -366,7 +358,7 @@ def dispatch_groups(
     dataset: DatasetMetadata, dispatch_by: Sequence[str], where: expressions.Node | None
 ) -> list[Group]:
     """Combinations of indexed values that meet the predicates, sorted; their indices are loaded."""
-    positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, where)
+    positions, values = pruning.index_rows(dataset.load_partition_indices(), dispatch_by, where)
     if not len(positions):
         return []
     columns = list(values.values())
@@ -375,23 +367,17 @@ def dispatch_groups(
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     first_rows = pa.array(order[starts])
     members = np.split(positions[order], starts[1:])
-    tuples = (
-        zip(*(column.take(first_rows).to_pylist() for column in columns), strict=True) if columns else [()]
-    )
+    rows = [column.take(first_rows).to_pylist() for column in columns]
+    tuples = zip(*rows, strict=True) if columns else [()]
     return list(zip(tuples, members, strict=True))
 
 
 #: columns of the frames of row groups
-_TYPES = {
-    "partition_label": "object",
-    "row_group_id": "int64",
-    "row_group_compressed_size": "int64",
-    "row_group_uncompressed_size": "int64",
-    "number_rows_total": "int64",
-    "number_row_groups": "int64",
-    "serialized_size": "int64",
-    "number_rows_per_row_group": "int64",
-}
+_NUMBERS = (
+    *("row_group_id", "row_group_compressed_size", "row_group_uncompressed_size", "number_rows_total"),
+    *("number_row_groups", "serialized_size", "number_rows_per_row_group"),
+)
+_TYPES = {"partition_label": "object"} | dict.fromkeys(_NUMBERS, "int64")
 
 
 def plan_footers(

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import expressions, naming
+from kartothek_cube.core import expressions, naming, partition
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
@@ -18,7 +18,6 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import arguments, dataset_read, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -151,11 +150,10 @@ def _make_tasks(
         table = dataset.partition_table
         keys = table.keys(dataset.partition_keys, dataset.schema)
         own = [keys[column] for column in columns if column in keys]
-        is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {
-            *consistency.arrow_schema(dataset).names
-        }
+        stored = {*consistency.arrow_schema(dataset).names}
+        is_shared = len(own) < len(columns) or not stored.issuperset(cube.dimension_columns)
         if is_shared or not where.operands:
-            part = PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
+            part = PartitionFiles.of(name, table, partition.group_positions(group_codes(own, len(table))))
             if not where.operands:
                 tasks.append(DeleteTask((part,), None))
             elif n_partitions:
@@ -165,7 +163,7 @@ def _make_tasks(
         codes, own_codes = join_codes(values, own, n_partitions, len(table))
         number_of_code = {code: number for number, code in enumerate(codes.tolist())}
         affected = np.flatnonzero(np.isin(own_codes, codes))
-        groups = [affected[group] for group in group_positions(own_codes[affected])]
+        groups = [affected[group] for group in partition.group_positions(own_codes[affected])]
         members[name] = {number_of_code[int(own_codes[group[0]])]: group for group in groups}
     # partition columns tell that all rows meet the conditions
     table = pa.table([*values, firsts], names=[*columns, ""])
@@ -253,7 +251,7 @@ class DeleteFromDatasetContext(RewriteContext):
     where: expressions.Tree | None
 
 
-DeleteFromDatasetTask: TypeAlias = tuple[PartitionFiles, bool]
+DeleteFilesTask: TypeAlias = tuple[PartitionFiles, bool]
 """Files of a dataset, and whether all of their rows are deleted."""
 
 
@@ -333,9 +331,7 @@ class DeleteDatasetRows:
         filters = dataset_read.remaining_filters(read.context, read.partitions)
         tasks = []
         for is_whole in (True, False):
-            positions = [
-                i for i, rest in enumerate(filters) if rest is not False and (rest is True) == is_whole
-            ]
+            positions = [i for i, f in enumerate(filters) if f is not False and (f is True) == is_whole]
             for own in rewrite.cut_tasks(positions, n_files):
                 # each file by itself, as a dataset may be one large partition
                 files = PartitionFiles.of(spec.name, read.partitions, [np.array([i]) for i in own])
@@ -344,20 +340,17 @@ class DeleteDatasetRows:
         context = DeleteFromDatasetContext(plan=plan, stored=stored, where=read.context.where)
         name, title = "delete_dataset_rows", f"delete rows of dataset {state.uuid}"
         run = run_delete_from_dataset
-        return rewrite.rewrite_job(name, title, context, tasks, run, _finish_dataset, n_files)
+        return rewrite.rewrite_job(name, title, context, tasks, run, _finish, n_files)
 
 
-def run_delete_from_dataset(
-    context: DeleteFromDatasetContext, task: DeleteFromDatasetTask
-) -> list[Rewritten]:
+def run_delete_from_dataset(context: DeleteFromDatasetContext, task: DeleteFilesTask) -> list[Rewritten]:
     """Write what is left of files of which rows are deleted."""
     files, is_whole = task
     if is_whole:
         return [_delete_all(context, files)]
     stored = context.stored[files.name]
-    return rewrite.collect_parts(
-        context.plan, (_delete_matches(context, block) for block in files.split(stored))
-    )
+    blocks = (_delete_matches(context, block) for block in files.split(stored))
+    return rewrite.collect_parts(context.plan, blocks)
 
 
 def _delete_matches(context: DeleteFromDatasetContext, block: PartitionFiles) -> Rewritten:
@@ -366,8 +359,6 @@ def _delete_matches(context: DeleteFromDatasetContext, block: PartitionFiles) ->
     return _keep_rest(context, block, rows, np.repeat(block.numbers, lengths), is_deleted)
 
 
-def _finish_dataset(
-    context: DeleteFromDatasetContext, tasks: Iterable[Iterable[Rewritten]]
-) -> dict[str, int]:
+def _finish(context: DeleteFromDatasetContext, tasks: Iterable[Iterable[Rewritten]]) -> dict[str, int]:
     counts = rewrite.finish_rewrite(context, tasks, names=_COUNTS, unchanged=False)
     return cast("dict[str, int]", counts) if context.plan.staged_id else counts[context.plan.spec.name]

@@ -52,14 +52,8 @@ class Job(Generic[Answer]):
 
 def single_step_job(name: str, description: str, run: Callable[[], Answer]) -> Job[Answer]:
     """A job without tasks, of an operation that one process does."""
-    return Job(
-        name=name,
-        description=description,
-        context=None,
-        tasks=(),
-        run=lambda context, task: None,
-        finish=lambda results: run(),
-    )
+    skip, finish = lambda context, task: None, lambda results: run()
+    return Job(name=name, description=description, context=None, tasks=(), run=skip, finish=finish)
 
 
 class CountsByDataset(dict[str, dict[str, int]]):

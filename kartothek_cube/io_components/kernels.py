@@ -17,6 +17,7 @@ from kartothek_cube.core.arrow import Ints, Mask, concat_promoted, lookup, repla
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
+Columns: TypeAlias = Sequence[Column]
 
 
 def as_chunked(column: Column) -> pa.ChunkedArray:
@@ -106,16 +107,12 @@ def categorize(
     ['Ulm', 'Bonn', 'Kiel']
     """
     positions = {name: position for position, name in enumerate(table.column_names)}
-    encoded = {
-        positions[column]: _encode_column(table.column(column), lengths, (dictionaries or {}).get(column))
-        for column in columns
-    }
+    given = dictionaries or {}
+    encoded = {positions[c]: _encode(table.column(c), lengths, given.get(c)) for c in columns}
     return replace_columns(table, encoded)
 
 
-def _encode_column(
-    values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None
-) -> pa.ChunkedArray:
+def _encode(values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None) -> pa.ChunkedArray:
     if categories is None:
         values = values.cast(pa.string()) if pa.types.is_null(values.type) else values
         categories = _collect_categories(values, lengths)
@@ -241,14 +238,12 @@ def combine_keys(encoded: Sequence[Codes], length: int) -> Codes:
     return Codes(codes, bound)
 
 
-def group_codes(columns: Sequence[Column], length: int) -> Ints:
+def group_codes(columns: Columns, length: int) -> Ints:
     """Dense codes 0, 1, ... of the value tuples, in the order of the values."""
     return make_dense(*combine_keys([encode_ordered(column) for column in columns], length))
 
 
-def join_codes(
-    left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int
-) -> tuple[Ints, Ints]:
+def join_codes(left: Columns, right: Columns, n_left: int, n_right: int) -> tuple[Ints, Ints]:
     """Dense codes for two tables, equal exactly where their value tuples are equal."""
     columns = []
     for a, b in zip(left, right, strict=True):
@@ -315,13 +310,13 @@ def merge_hashes(hashes: Iterable[pd.Series[int]]) -> pd.Series[int]:
 CHUNK_ROWS = 1 << 17
 
 
-def strictly_increasing(columns: Sequence[Column], length: int) -> bool:
+def strictly_increasing(columns: Columns, length: int) -> bool:
     """Whether the key strictly increases from row to row: the rows are sorted and unique."""
     equal = equal_neighbours(columns, length)
     return equal is not None and not equal.any()
 
 
-def equal_neighbours(columns: Sequence[Column], length: int, block_starts: Ints | None = None) -> Mask | None:
+def equal_neighbours(columns: Columns, length: int, block_starts: Ints | None = None) -> Mask | None:
     """For each row but the last: has the next row of its block its key? None if a block is not sorted."""
     equal = np.ones(max(length - 1, 0), dtype=bool)
     if block_starts is not None:
@@ -364,7 +359,7 @@ def _rank_codes(column: pa.ChunkedArray) -> Ints | None:
     return values
 
 
-def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
+def sort_order(columns: Columns, length: int) -> Ints | None:
     """Stable order that sorts the rows by the columns; None if they are sorted already."""
     if strictly_increasing(columns, length):
         return None
@@ -452,7 +447,7 @@ def sort_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_arrays(take_columns(table.columns, order), schema=table.schema)
 
 
-def last_rows_mask(columns: Sequence[Column], length: int) -> Mask | None:
+def last_rows_mask(columns: Columns, length: int) -> Mask | None:
     """Mask of the last row of each key; None if no key repeats."""
     return last_occurrence_mask(*combine_keys([encode_ordered(column) for column in columns], length))
 
@@ -465,13 +460,13 @@ class JoinCodes(NamedTuple):
     bound: int
 
 
-def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
+def lookup_keys(left: Columns, right: Columns, n_left: int, n_right: int) -> Ints:
     """For each row of ``left`` the last row of ``right`` with the same key, or -1."""
     # Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
     return lookup_codes(*encode_keys(left, right, n_left, n_right))
 
 
-def encode_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> JoinCodes:
+def encode_keys(left: Columns, right: Columns, n_left: int, n_right: int) -> JoinCodes:
     """Codes of the keys of two tables, equal where the keys are."""
     if not left:
         return JoinCodes(np.zeros(n_left, np.int64), np.zeros(n_right, np.int64), 1)
@@ -483,9 +478,8 @@ def combine_codes(first: JoinCodes, second: JoinCodes) -> JoinCodes:
     if first.bound * second.bound >= MAX_CODE:
         first = _densify(first)
         second = _densify(second) if first.bound * second.bound >= MAX_CODE else second
-    left, right = (
-        _combine(a, b, second.bound) for a, b in ((first.left, second.left), (first.right, second.right))
-    )
+    left = _combine(first.left, second.left, second.bound)
+    right = _combine(first.right, second.right, second.bound)
     return JoinCodes(left, right, first.bound * second.bound)
 
 
@@ -533,14 +527,11 @@ def _encode_pair(left: Column, right: Column) -> JoinCodes:
         return _encode_by_grid(*numbers)
     left_runs, right_runs = _find_runs(left), _find_runs(right)
     if left_runs is not None or right_runs is not None:
-        codes = _encode_pair(
-            left_runs.values if left_runs else left, right_runs.values if right_runs else right
-        )
-        return JoinCodes(
-            np.repeat(codes.left, left_runs.lengths) if left_runs else codes.left,
-            np.repeat(codes.right, right_runs.lengths) if right_runs else codes.right,
-            codes.bound,
-        )
+        pair = left_runs.values if left_runs else left, right_runs.values if right_runs else right
+        codes = _encode_pair(*pair)
+        left_codes = np.repeat(codes.left, left_runs.lengths) if left_runs else codes.left
+        right_codes = np.repeat(codes.right, right_runs.lengths) if right_runs else codes.right
+        return JoinCodes(left_codes, right_codes, codes.bound)
     if numbers is not None:
         return _encode_by_grid(*numbers)
     # equal floats must have equal bits to be found by their hash

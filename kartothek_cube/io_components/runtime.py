@@ -67,9 +67,8 @@ def is_same_store(first: BlobStore, second: BlobStore, uuid: str) -> bool:
 
 def available_cores() -> int:
     """Number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return apply_thread_limit(len(os.sched_getaffinity(0)) or 1)
-    return apply_thread_limit(os.cpu_count() or 1)
+    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return apply_thread_limit(len(affinity) or os.cpu_count() or 1)
 
 
 def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
@@ -79,13 +78,14 @@ def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
     """Results in the order of the items, with so many calls at once; the first error is raised."""
-    workers, rest = apply_thread_limit(threads), iter(items)
+    workers, rest = threads if threads <= 1 else apply_thread_limit(threads), iter(items)
+    if workers <= 1:
+        return map(function, rest)
     first = list(islice(rest, 2))
-    if workers <= 1 or len(first) < 2:
-        yield from map(function, chain(first, rest))
-    else:
-        # twice as many: a slow call at the head leaves no thread idle
-        yield from _map_in_pool(function, chain(first, rest), workers, 2 * workers)
+    if len(first) < 2:
+        return map(function, first)
+    # twice as many: a slow call at the head leaves no thread idle
+    return _map_in_pool(function, chain(first, rest), workers, 2 * workers)
 
 
 def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
@@ -120,15 +120,15 @@ def _map_in_pool(function: Callable[[T], R], items: Iterable[T], workers: int, a
 
 def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
     """Mean bytes of a sample of files; 0 for no files."""
+
+    def size(key: str) -> int:
+        try:
+            return blobs.size(key)
+        except KeyError as error:
+            raise MissingFileError(key) from error
+
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    return float(np.mean(list(ordered_map(partial(_size, blobs), keys, threads)))) if keys else 0.0
-
-
-def _size(blobs: BlobStore, key: str) -> int:
-    try:
-        return blobs.size(key)
-    except KeyError as error:
-        raise MissingFileError(key) from error
+    return float(np.mean(list(ordered_map(size, keys, threads)))) if keys else 0.0
 
 
 def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
@@ -219,12 +219,11 @@ def bytes_text(nbytes: float) -> str:
     """A number of bytes in the largest unit that fits."""
     if abs(nbytes) < 1000:
         return f"{nbytes:.0f} B"
-    size = float(nbytes)
     for unit in _UNITS:
-        size /= 1000
-        if abs(size) < 999.95 or unit == _UNITS[-1]:
+        nbytes /= 1000
+        if abs(nbytes) < 999.95 or unit == _UNITS[-1]:
             break
-    return f"{size:,.1f} {unit}"
+    return f"{nbytes:,.1f} {unit}"
 
 
 class ProgressBar:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial, reduce
 from operator import eq, ge, gt, le, lt, ne, xor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -18,22 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import expressions, tuning
-from kartothek_cube.core.arrow import (
-    Ints,
-    concat_promoted,
-    decoded_type,
-    has_far_times,
-    widen,
-    with_far_times,
-    with_zone_of,
-    zero_column_table,
-)
-from kartothek_cube.core.caching import FILE_SCHEMAS
+from kartothek_cube.core import arrow, caching, expressions, naming, pandas_conversion, tuning
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.pandas_conversion import from_file, from_pandas
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import runtime
 from kartothek_cube.serialization import DataFrameSerializer, parquet
@@ -75,7 +62,7 @@ class FileRows(NamedTuple):
     """Rows of several files, in the order of the files, and the number of rows of each."""
 
     table: pa.Table
-    lengths: Ints
+    lengths: arrow.Ints
 
 
 #: not empty in a forked process: the threads of Polars do not survive a fork, and it would wait for them
@@ -99,9 +86,9 @@ class Scan(NamedTuple):
     #: tables of some of the columns; rows whose values are not in one of them may be missing
     cells: Sequence[pa.Table] = ()
     #: rows in each file, to number the rows of all files, one after the other, in a column ROW_NUMBER
-    n_rows: Ints | None = None
+    n_rows: arrow.Ints | None = None
     #: numbers of the only rows to read
-    rows: Ints | None = None
+    rows: arrow.Ints | None = None
 
     @property
     def row_offsets(self) -> list[int]:
@@ -128,10 +115,8 @@ def run_scans(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
         for part in members
     ]
     found = iter(_run_all(blobs, one_filter))
-    return [
-        _merge_parts(scan, members, [next(found) for _ in members])
-        for scan, members in zip(scans, parts, strict=True)
-    ]
+    pairs = zip(scans, parts, strict=True)
+    return [_merge_parts(scan, members, [next(found) for _ in members]) for scan, members in pairs]
 
 
 def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) -> FileRows:
@@ -158,10 +143,8 @@ def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
     """Rows of scans with one filter each."""
     prepared = [_prepare(blobs, scan) for scan in scans]
     found = _scan_with_polars(blobs, prepared) if any(prepared) else [None] * len(scans)
-    return [
-        _scan_with_pyarrow(blobs, scan) if rows is None else rows
-        for scan, rows in zip(scans, found, strict=True)
-    ]
+    pairs = zip(scans, found, strict=True)
+    return [_scan_with_pyarrow(blobs, scan) if rows is None else rows for scan, rows in pairs]
 
 
 def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
@@ -194,7 +177,7 @@ def _scan_numbered(blobs: BlobStore, scan: Scan, where: expressions.Tree | None)
     return FileRows(table.select([*(scan.columns or ()), ROW_NUMBER]), lengths)
 
 
-def _append_numbers(table: pa.Table, numbers: Ints) -> pa.Table:
+def _append_numbers(table: pa.Table, numbers: arrow.Ints) -> pa.Table:
     return table.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
 
 
@@ -211,8 +194,12 @@ def can_use_polars(keys: Sequence[str]) -> bool:
         or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
         or os.environ.get(CHECK_PAGES)
         # paths tell the files of the rows apart; damaged headers may name one twice
-        or len({key for key in keys if key.endswith(PARQUET_FILE_SUFFIX)}) < len(keys)
+        or len({key for key in keys if key.endswith(naming.PARQUET_FILE_SUFFIX)}) < len(keys)
     )
+
+
+#: of the client of an object store
+_ClientOptions: TypeAlias = Mapping[str, str | int] | None
 
 
 class _PolarsScan(NamedTuple):
@@ -220,8 +207,7 @@ class _PolarsScan(NamedTuple):
 
     scan: Scan
     sources: list[str] | list[bytes]
-    #: of the client of an object store
-    options: Mapping[str, str | int] | None
+    options: _ClientOptions
     columns: Sequence[str]
     where: expressions.Tree | None
     #: of the columns, and of those of the filter, in all files
@@ -294,16 +280,14 @@ def _collect_all(scans: Sequence[_PolarsScan | None]) -> list[FileRows | None]:
 def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
     """One frame with the numbers of the files, or one for each content."""
     polars = _import_polars()
-    is_far = any(map(has_far_times, scan.scan.schema.types))
+    is_far = any(map(arrow.has_far_times, scan.scan.schema.types))
+    casts = ["upcast", "convert-timezone", *(["nanosecond-downcast"] if is_far else [])]
     read = partial(
         polars.scan_parquet,
         schema=_polars_schema(scan.types),
         # narrower types of some files
         cast_options=polars.ScanCastOptions(
-            integer_cast="upcast",
-            float_cast="upcast",
-            datetime_cast=["upcast", "convert-timezone", *(["nanosecond-downcast"] if is_far else [])],
-            categorical_to_string="allow",
+            integer_cast="upcast", float_cast="upcast", datetime_cast=casts, categorical_to_string="allow"
         ),
         extra_columns="ignore",
         use_statistics=scan.use_statistics,
@@ -360,21 +344,18 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     types = pa.schema([scan.types.field(column) for column in scan.columns])
     table = table if table.schema.equals(types) else table.cast(types)
-    table = from_file(table.replace_schema_metadata(scan.metadata), scan.scan.schema)
+    table = pandas_conversion.from_file(table.replace_schema_metadata(scan.metadata), scan.scan.schema)
     return FileRows(table if numbers_of_rows is None else _append_numbers(table, numbers_of_rows), lengths)
 
 
 def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
     """The scan with types that hold the values of all files; None unless Polars has all of them."""
-    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    names = tuple(scan.types.names)
-    schemas = list(
-        runtime.ordered_map(
-            lambda key: _select_types(_read_schema(blobs, key).columns, names, scan.scan.schema),
-            scan.scan.keys,
-            threads,
-        )
-    )
+    names, threads = tuple(scan.types.names), 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+
+    def types_of(key: str) -> pa.Schema | None:
+        return _select_types(_read_schema(blobs, key).columns, names, scan.scan.schema)
+
+    schemas = list(runtime.ordered_map(types_of, scan.scan.keys, threads))
     if None in schemas:
         return None
     try:
@@ -419,9 +400,7 @@ def _threads_of_worker() -> int | None:
     return None
 
 
-def _locate(
-    blobs: BlobStore, keys: Sequence[str]
-) -> tuple[list[str] | list[bytes], Mapping[str, str | int] | None]:
+def _locate(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | list[bytes], _ClientOptions]:
     """URLs and options of a client, paths of local files, or contents of files."""
     location = blobs.remote_url(keys[0])
     if location is not None:
@@ -453,13 +432,15 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
     stored = dict(zip(dataset.names, dataset.types, strict=True))
     fields = [schema.field(column) for column in columns]
     # other software may have written files with times in another zone
-    zoned = [with_zone_of(field.type, stored.get(field.name, field.type)) for field in fields]
+    zoned = [arrow.with_zone_of(field.type, stored.get(field.name, field.type)) for field in fields]
     if not all(map(_survives_polars, [*(field.type for field in fields), *zoned])):
         return None
-    far = {field.name for field in dataset if has_far_times(field.type)}
-    decoded = [(column, decoded_type(t)) for column, t in zip(columns, zoned, strict=True)]
+    far = {field.name for field in dataset if arrow.has_far_times(field.type)}
+    decoded = [(column, arrow.decoded_type(t)) for column, t in zip(columns, zoned, strict=True)]
     # other files of the column have times that nanoseconds do not reach
-    return pa.schema([(c, with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded])
+    return pa.schema(
+        [(c, arrow.with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded]
+    )
 
 
 def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
@@ -492,12 +473,12 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
         with suppress(OSError):
             info = os.stat(path)
             identity = path, info.st_mtime_ns, info.st_size
-    cached = identity and FILE_SCHEMAS.get(identity)
+    cached = identity and caching.FILE_SCHEMAS.get(identity)
     if isinstance(cached, _FileSchema):
         return cached
     schema = _schema_of_footer(*parquet.read_footer(blobs, key))
     if identity:
-        FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
+        caching.FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
     return schema
 
 
@@ -509,7 +490,7 @@ def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
 def estimate_bytes(blobs: BlobStore, keys: Sequence[str], n_columns: int, share: float) -> float:
     """Mean bytes of some columns, a share of all, in some files: stored, or decoded if these are more."""
     sample = keys[:: max(1, len(keys) // tuning.SAMPLE)]
-    if not keys or not keys[0].endswith(PARQUET_FILE_SUFFIX):
+    if not keys or not keys[0].endswith(naming.PARQUET_FILE_SUFFIX):
         return runtime.mean_size(blobs, sample) * share
     # encoded, keys take next to nothing; the footer of the first file is read anyway
     first = _read_schema(blobs, keys[0])
@@ -522,9 +503,7 @@ def _survives_polars(dtype: pa.DataType) -> bool:
     is_other = pat.is_decimal256(dtype) or pat.is_date64(dtype) or isinstance(dtype, pa.BaseExtensionType)
     # Polars knows zones by name, and offsets of whole hours, but not +05:30
     is_other |= pat.is_timestamp(dtype) and (dtype.tz or "")[:1] in ("+", "-") and dtype.tz[-2:] != "00"
-    return not is_other and all(
-        _survives_polars(dtype.field(number).type) for number in range(dtype.num_fields)
-    )
+    return not is_other and all(_survives_polars(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _select_columns(names: str | Sequence[str]) -> polars.Expr:
@@ -544,11 +523,8 @@ def _translate(types: pa.Schema, node: expressions.Node) -> polars.Expr:
     if not operands:
         return polars.lit(isinstance(node, expressions.AllOf))
     # operators would be a chain, for which Polars needs time by the square of its length
-    return (
-        polars.all_horizontal(operands)
-        if isinstance(node, expressions.AllOf)
-        else polars.any_horizontal(operands)
-    )
+    combine = polars.all_horizontal if isinstance(node, expressions.AllOf) else polars.any_horizontal
+    return combine(operands)
 
 
 def _translate_literal(types: pa.Schema, literal: expressions.LiteralType) -> polars.Expr:
@@ -643,7 +619,7 @@ def read_file(
 ) -> pa.Table:
     """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
     # `row_index` adds the index of the stored frame
-    if key.endswith(PARQUET_FILE_SUFFIX):
+    if key.endswith(naming.PARQUET_FILE_SUFFIX):
         path = blobs.local_path(key)
         source = _get_file(blobs, key) if path is None else path
         try:
@@ -689,13 +665,13 @@ def _read_untyped(
         frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
-    table = from_pandas(frame)
+    table = pandas_conversion.from_pandas(frame)
     if mapping is not None:
         table = mapping.adapt(table, mapping.names_in(table.schema), len(table))
     types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
-        if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
+        if not pa.types.is_null(dtype) and not dtype.equals(arrow.widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
     return table
 
@@ -715,12 +691,12 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:
-        return zero_column_table(sum(map(len, tables)))
+        return arrow.zero_column_table(sum(map(len, tables)))
     plain = [table.replace_schema_metadata(None) for table in tables]
     if all(table.schema.equals(plain[0].schema) for table in plain[1:]):
         return pa.concat_tables(plain)
     try:
-        return concat_promoted(plain)
+        return arrow.concat_promoted(plain)
     except pa.ArrowException as exc:
         raise CorruptDatasetError(origin, f"its files have types that do not fit together: {exc}") from exc
 
@@ -734,17 +710,15 @@ def file_widths(
         return full
     # files of numbers that are as wide as in the schema tell it at once
     for batch in runtime.batched(keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS):
-        read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)
+        read = partial(_widths, blobs, schema=schema, mapping=mapping)
         widths = widest([widths, *runtime.ordered_map(read, batch, len(batch))])
         if all(widths.get(name) == bits for name, bits in full.items()):
             break
     return {name: bits for name, bits in widths.items() if name in full}
 
 
-def _widths_of_file(
-    blobs: BlobStore, key: str, schema: pa.Schema, mapping: ColumnMapping | None
-) -> dict[str, int]:
-    if not key.endswith(PARQUET_FILE_SUFFIX):
+def _widths(blobs: BlobStore, key: str, schema: pa.Schema, mapping: ColumnMapping | None) -> dict[str, int]:
+    if not key.endswith(naming.PARQUET_FILE_SUFFIX):
         return column_widths(schema)
     try:
         file_schema = parquet.read_footer(blobs, key)[0].schema.to_arrow_schema()

@@ -14,11 +14,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
-from kartothek_cube.core.arrow import is_text, parse_timestamp, to_numpy
+from kartothek_cube.core import arguments, arrow, pandas_conversion
 from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions import Node, tree_mask
-from kartothek_cube.core.pandas_conversion import from_pandas
 
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
@@ -85,7 +83,7 @@ def to_python_scalar_keep_int(value: Any) -> Any:
 
 def to_value_tuple(values: object) -> tuple[Any, ...]:
     """Tuple of one or several values, without scalars of NumPy and Arrow but NumPy's integers."""
-    elements = (values.as_py(),) if isinstance(values, pa.Scalar) else converter_tuple(values)
+    elements = (values.as_py(),) if isinstance(values, pa.Scalar) else arguments.converter_tuple(values)
     is_scalar = any(issubclass(kind, np.generic | pa.Scalar) for kind in set(map(type, elements)))
     return tuple(map(to_python_scalar_keep_int, elements)) if is_scalar else elements
 
@@ -118,9 +116,8 @@ def check_value(condition: _OnColumn, attribute: object, value: Any) -> None:
     try:
         hash(value)
     except TypeError as error:
-        raise TypeError(
-            f"Column {column!r} cannot be compared with {abbreviate_text(repr(value))}: {error}"
-        ) from None
+        problem = f"Column {column!r} cannot be compared with {abbreviate_text(repr(value))}"
+        raise TypeError(f"{problem}: {error}") from None
 
 
 def split_conditions(s: str) -> list[str]:
@@ -165,17 +162,12 @@ def parse_text(s: str) -> ConditionText:
     return ConditionText(s, column, operator, (text if quoted is None else quoted,))
 
 
-def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> None:
-    """Raise for the text of a condition on an unknown column."""
-    check_names(f"Condition {abbreviate_text(repr(s))}: ", "column", [column], all_types)
-
-
 def parse_value(s: str, column: str, text: str, dtype: pa.DataType) -> Any:
     """Value in the text of a condition ``s``, in quotes or not; raises ValueError."""
-    convert = get_str_to_python_converter(dtype)
+    convert = arguments.get_str_to_python_converter(dtype)
     if _QUOTED.fullmatch(text):
         text = text[1:-1].replace(2 * text[0], text[0])
-        if is_text(dtype):
+        if arrow.is_text(dtype):
             # the converter removes one pair of quotes
             text = f"'{text}'"
     return convert_value(s, column, text, dtype, convert)
@@ -240,7 +232,7 @@ def _parse_decimal(text: str) -> decimal.Decimal:
 
 
 def _parse_date(text: str) -> Any:
-    stamp = parse_timestamp(text)
+    stamp = arrow.parse_timestamp(text)
     if stamp is pd.NaT:
         return stamp
     if stamp.tzinfo is not None or stamp != stamp.normalize():
@@ -322,10 +314,10 @@ def filter_rows(
     frame = df[sorted(columns)].reset_index(drop=True)
     # queries return dates such as 9999-12-31 as datetime64[s], which cannot be stored but compared
     seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
-    others = from_pandas(frame.drop(columns=list(seconds)))
+    others = pandas_conversion.from_pandas(frame.drop(columns=list(seconds)))
     comparable = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
     types = dict(zip(comparable.column_names, comparable.schema.types, strict=True))
-    return df.loc[to_numpy(tree_mask(comparable, to_tree(types)))]
+    return df.loc[arrow.to_numpy(tree_mask(comparable, to_tree(types)))]
 
 
 # Grammar of conditions that are joined by ``& | ~`` or have words as operators:
@@ -340,16 +332,14 @@ def filter_rows(
 _COLUMN = r"(?P<column>[^\s=<>!&|()~'\"]+)"
 _VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
 _WORD_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\",\s]+)*)"
+_NOT = r"\s+(?P<negation>not\s+)?"
 _FORMS = tuple(
     (operator, re.compile(rf"{_COLUMN}{pattern}", re.IGNORECASE))
     for operator, pattern in (
         ("is null", r"\s+is\s+(?P<negation>not\s+)?null\b"),
-        ("in", rf"\s+(?P<negation>not\s+)?in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
-        (
-            "between",
-            rf"\s+(?P<negation>not\s+)?between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})",
-        ),
-        ("like", rf"\s+(?P<negation>not\s+)?like\s+(?P<value>{_VALUE})"),
+        ("in", rf"{_NOT}in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
+        ("between", rf"{_NOT}between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})"),
+        ("like", rf"{_NOT}like\s+(?P<value>{_VALUE})"),
         ("startswith", rf"\s+startswith\s+(?P<value>{_VALUE})"),
     )
 )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow import describe, is_text
 from kartothek_cube.core.cube import condition_codec as codec
-from kartothek_cube.core.errors import abbreviate_text, unknown_names
+from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions import AllOf, AnyOf, LiteralType, Node, exact_literal
 from kartothek_cube.display import code
 
@@ -369,10 +369,8 @@ class StartsWithCondition(Condition):
     def literals(self, dtype: pa.DataType) -> list[LiteralType]:
         """As :attr:`predicate_part`, on text only."""
         if not is_text(dtype) and not pa.types.is_null(dtype):
-            raise TypeError(
-                f"Column {self.column!r} of type {dtype} cannot be compared (startswith) with "
-                f"{describe(self.prefix)}."
-            )
+            other = f"(startswith) with {describe(self.prefix)}"
+            raise TypeError(f"Column {self.column!r} of type {dtype} cannot be compared {other}.")
         return self.predicate_part
 
     def __str__(self) -> str:
@@ -426,10 +424,8 @@ class NotNullCondition(Condition):
 def _check_operands(*operands: object) -> None:
     for operand in operands:
         if not isinstance(operand, Condition | Conjunction | Disjunction):
-            raise TypeError(
-                f"Only conditions can be joined, not {type(operand).__name__}: "
-                f"{abbreviate_text(repr(operand))}"
-            )
+            shown = abbreviate_text(repr(operand))
+            raise TypeError(f"Only conditions can be joined, not {type(operand).__name__}: {shown}")
 
 
 def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
@@ -612,9 +608,8 @@ class Conjunction(_Joined):
         literals: list[LiteralType] = []
         for condition in self.conditions:
             if isinstance(condition, Disjunction):
-                raise ValueError(
-                    f"Conditions joined by '|' are no single conjunction: {abbreviate_text(str(condition))}"
-                )
+                shown = abbreviate_text(str(condition))
+                raise ValueError(f"Conditions joined by '|' are no single conjunction: {shown}")
             literals += condition.predicate_part
         return literals or None
 
@@ -637,10 +632,8 @@ class Conjunction(_Joined):
                 continue
             columns = _columns(condition)
             if len(columns) > 1:
-                raise ValueError(
-                    f"The columns of conditions joined by '|' cannot be split: "
-                    f"{abbreviate_text(str(condition))}"
-                )
+                shown = abbreviate_text(str(condition))
+                raise ValueError(f"The columns of conditions joined by '|' cannot be split: {shown}")
             groups.setdefault(columns.pop(), []).append(condition)
         return {name: Conjunction(conditions) for name, conditions in groups.items()}
 
@@ -1001,7 +994,7 @@ class _TextReader:
     def make(self, parsed: codec.ConditionText) -> Condition:
         """Condition of its text."""
         column, operator = parsed.column, parsed.operator
-        codec.check_column(parsed.text, column, self.types)
+        check_names(f"Condition {abbreviate_text(repr(parsed.text))}: ", "column", [column], self.types)
         if operator in ("startswith", "like"):
             text = codec.parse_value(parsed.text, column, parsed.values[0], pa.string())
             return StartsWithCondition(column, text) if operator == "startswith" else _like(column, text)

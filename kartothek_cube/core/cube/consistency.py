@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arrow import same_type
+from kartothek_cube.core import arrow, errors, naming, schema
 from kartothek_cube.core.cube import constants
-from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.schema import validate_shared_columns
 from kartothek_cube.core.transforms import METADATA_KEY
 
 if TYPE_CHECKING:
@@ -178,6 +175,9 @@ class Violation:
     other: str = ""
 
 
+_Violations: TypeAlias = Iterator[Violation]
+
+
 def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iterator[Violation]:
     """Find all violations of the rules of a cube; the next rule is checked when its result is asked for."""
     if cube.seed_dataset not in datasets:
@@ -197,21 +197,16 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
             yield Violation(Rule.VERSION, name, error)
     for name, dataset in ordered.items():
         tables = set(dataset.tables)
-        if tables != {SINGLE_TABLE} or dataset.schema is None:
+        if tables != {naming.SINGLE_TABLE} or dataset.schema is None:
             error = ValueError(
                 f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table "
-                f"{SINGLE_TABLE!r}, this one has: {_join(tables) or 'none'}"
+                f"{naming.SINGLE_TABLE!r}, this one has: {_join(tables) or 'none'}"
             )
             yield Violation(Rule.TABLE, name, error)
     columns = {name: get_dataset_columns(dataset) for name, dataset in ordered.items()}
     yield from _overlaps(columns, cube)
     yield from _type_conflicts(ordered)
-    for rule in (
-        _partition_key_violations,
-        _dimension_violations,
-        _specification_violations,
-        _index_violations,
-    ):
+    for rule in (_key_violations, _dimension_violations, _metadata_violations, _index_violations):
         for name, dataset in ordered.items():
             yield from rule(name, dataset, columns[name], cube)
 
@@ -225,9 +220,8 @@ def _overlaps(columns: Mapping[str, set[str]], cube: Cube) -> Iterator[Violation
             owners.setdefault(column, []).append(name)
     clashes = {column: names for column, names in owners.items() if len(names) > 1}
     text = "; ".join(f"{column} in {_join(names)}" for column, names in sorted(clashes.items()))
-    error = ValueError(
-        f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
-    )
+    problem = f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
+    error = ValueError(problem)
     for name in order:
         for column, (owner, *others) in sorted(clashes.items()):
             if name in others:
@@ -236,21 +230,19 @@ def _overlaps(columns: Mapping[str, set[str]], cube: Cube) -> Iterator[Violation
 
 def _type_conflicts(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Violation]:
     try:
-        validate_shared_columns([dataset.schema for dataset in datasets.values()], ignore_pandas=True)
-    except SchemaConflictError as error:
+        schema.validate_shared_columns([dataset.schema for dataset in datasets.values()], ignore_pandas=True)
+    except errors.SchemaConflictError as error:
         first: dict[str, tuple[str, pa.DataType]] = {}
         for name, dataset in datasets.items():
             for field in arrow_schema(dataset):
                 if pa.types.is_null(field.type):
                     continue
                 other, dtype = first.setdefault(field.name, (name, field.type))
-                if not same_type(dtype, field.type):
+                if not arrow.same_type(dtype, field.type):
                     yield Violation(Rule.TYPES, name, error, (field.name,), other)
 
 
-def _partition_key_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _key_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     keys = list(dataset.partition_keys or [])
     missing = set(cube.partition_columns) - set(keys)
     if name == cube.seed_dataset and missing:
@@ -269,25 +261,20 @@ def _partition_key_violations(
         yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(unused)))
 
 
-def _dimension_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _dimension_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     missing = set(cube.dimension_columns) - columns
+    names = _join(missing)
     if name == cube.seed_dataset:
-        problem = f"Seed dataset {name!r} has missing dimension columns: {_join(missing)}"
+        problem = f"Seed dataset {name!r} has missing dimension columns: {names}"
     elif len(missing) == len(cube.dimension_columns):
-        problem = (
-            f"Dataset {name!r} must have at least one of the following dimension columns: {_join(missing)}"
-        )
+        problem = f"Dataset {name!r} must have at least one of the following dimension columns: {names}"
     else:
         return
     if missing:
         yield Violation(Rule.DIMENSIONS, name, ValueError(problem), tuple(sorted(missing)))
 
 
-def _specification_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _metadata_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     stored = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     is_seed = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED)
     # another dataset may be read as a cube of its own, with the dimensions that it has
@@ -303,9 +290,7 @@ def _specification_violations(
         yield Violation(Rule.SPECIFICATION, name, error)
 
 
-def _index_violations(
-    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
-) -> Iterator[Violation]:
+def _index_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:
     keys = set(dataset.partition_keys or [])
     required = columns & set(cube.index_columns)
     explicit: set[str] = set()

@@ -7,9 +7,8 @@ from typing import Any, Self, cast
 
 import attrs
 
-from kartothek_cube.core import arguments
+from kartothek_cube.core import arguments, naming
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
-from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.display import card, facts, table
 
@@ -25,9 +24,7 @@ def _to_columns(columns: str | Iterable[str]) -> tuple[str, ...]:
     return arguments.converter_str_tupleset(columns)
 
 
-def _to_partition_columns(
-    columns: str | PartitionTransform | Iterable[str | PartitionTransform],
-) -> tuple[str, ...]:
+def _to_partitions(columns: str | PartitionTransform | Iterable[str | PartitionTransform]) -> tuple[str, ...]:
     # the constructor takes the names of transforms
     items = arguments.converter_tuple(columns)
     has_transforms = any(isinstance(item, PartitionTransform) for item in items)
@@ -35,7 +32,7 @@ def _to_partition_columns(
     return items if has_transforms and is_ordered else arguments.converter_str_tupleset(cast(Any, columns))
 
 
-def _to_transforms(transforms: Iterable[PartitionTransform]) -> tuple[PartitionTransform, ...]:
+def _to_tuple(transforms: Iterable[PartitionTransform]) -> tuple[PartitionTransform, ...]:
     return tuple(transforms)
 
 
@@ -92,14 +89,12 @@ class Cube(arguments.CopyMixin):
     """
 
     dimension_columns: tuple[str, ...] = attrs.field(converter=_to_columns)
-    partition_columns: tuple[str, ...] = attrs.field(converter=_to_partition_columns)
+    partition_columns: tuple[str, ...] = attrs.field(converter=_to_partitions)
     uuid_prefix: str = attrs.field(converter=_to_name)
     seed_dataset: str = attrs.field(converter=_to_name, default="seed")
     index_columns: frozenset[str] = attrs.field(converter=arguments.converter_str_set, default=None)
     suppress_index_on: frozenset[str] = attrs.field(converter=arguments.converter_str_set, default=None)
-    transforms: tuple[PartitionTransform, ...] = attrs.field(
-        converter=_to_transforms, default=(), kw_only=True
-    )
+    transforms: tuple[PartitionTransform, ...] = attrs.field(converter=_to_tuple, default=(), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         columns: tuple[Any, ...] = self.partition_columns
@@ -138,11 +133,8 @@ class Cube(arguments.CopyMixin):
         values = attrs.asdict(self, recurse=False)
         by_name = {transform.name: transform for transform in values.pop("transforms")}
         values["partition_columns"] = tuple(by_name.get(name, name) for name in self.partition_columns)
-        shown = (
-            f"{name}={_repr_set(value) if isinstance(value, frozenset) else repr(value)}"
-            for name, value in values.items()
-        )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        reprs = {n: _repr_set(v) if isinstance(v, frozenset) else repr(v) for n, v in values.items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in reprs.items())})"
 
     def copy(self, **kwargs: Any) -> Self:
         """Rebuild the cube through its constructor, with some arguments changed.
@@ -229,7 +221,7 @@ def _join_sorted(names: Collection[str]) -> str:
 def _check_uuid_part(field: str, value: str) -> None:
     """Refuse a name that cannot be one side of ``++`` in the uuid of a cube's dataset."""
     try:
-        check_uuid(value)
+        naming.check_uuid(value)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from None
     if KTK_CUBE_UUID_SEPARATOR in value:

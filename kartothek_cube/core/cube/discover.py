@@ -9,16 +9,13 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ref
 
-from kartothek_cube.core import arguments, errors
-from kartothek_cube.core.caching import CACHE
+from kartothek_cube.core import arguments, caching, errors, naming, transforms
 from kartothek_cube.core.commit.operation import Status, is_hidden, load_before, status_of
 from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record, participation_of
-from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, is_header_key, validate_uuid
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.core.transforms import read_transforms
 
 __all__ = (
     "discover_cube",
@@ -69,15 +66,15 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStor
     {'seed'}
     """
     start = uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
-    headers = filter(is_header_key, open_blobs(store).list_dir(start))
-    return {name.removeprefix(start).partition(METADATA_BASE_SUFFIX)[0] for name in headers} - {""}
+    headers = filter(naming.is_header_key, open_blobs(store).list_dir(start))
+    return {name.removeprefix(start).partition(naming.METADATA_BASE_SUFFIX)[0] for name in headers} - {""}
 
 
 def list_cubes(store: StoreInput | BlobStore) -> dict[str, list[str]]:
     """Ids of the datasets of each cube of a store, sorted, by one listing of the top level."""
     cubes: dict[str, list[str]] = {}
-    for name in sorted(filter(is_header_key, open_blobs(store).list_dir(""))):
-        uuid = name.partition(METADATA_BASE_SUFFIX)[0]
+    for name in sorted(filter(naming.is_header_key, open_blobs(store).list_dir(""))):
+        uuid = name.partition(naming.METADATA_BASE_SUFFIX)[0]
         prefix, _, dataset_id = uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
         if prefix and dataset_id and dataset_id not in cubes.setdefault(prefix, []):
             cubes[prefix].append(dataset_id)
@@ -186,9 +183,8 @@ class _ListedDatasets:
         }
 
     def _is_requested(self, uuid: str) -> bool:
-        return uuid.startswith(self.start) and (
-            self.requested is None or uuid.removeprefix(self.start) in self.requested
-        )
+        name = uuid.removeprefix(self.start)
+        return uuid.startswith(self.start) and (self.requested is None or name in self.requested)
 
     def _read(self, uuid: str) -> DatasetMetadata | None:
         try:
@@ -206,10 +202,8 @@ class _ListedDatasets:
             resolved = dict(self.states)
             if all(self._resolve(uuid, resolved) for uuid in coordinators):
                 return resolved
-        raise errors.ConcurrentWriteError(
-            min(self._list_coordinators()),
-            detail="No state of its cube could be read as a whole: it changes all the time.",
-        )
+        problem = "No state of its cube could be read as a whole: it changes all the time."
+        raise errors.ConcurrentWriteError(min(self._list_coordinators()), detail=problem)
 
     def _list_coordinators(self) -> list[str]:
         coordinators = set()
@@ -427,7 +421,7 @@ def load_snapshot(
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again,
     # unless headers had to be read again to find a state of one moment.
     key, states = ("cube", cube, requested), list(listed.initial.values())
-    checked: Any = CACHE.get(key)
+    checked: Any = caching.CACHE.get(key)
     if checked is not None and [id(reference()) for reference in checked[0]] == list(map(id, states)):
         start = len(listed.start)
         return CubeSnapshot({uuid[start:]: state for uuid, state in listed.initial.items()}, checked[1])
@@ -437,7 +431,7 @@ def load_snapshot(
     if not listed.read_again and list(map(id, datasets.values())) == list(map(id, states)):
         n_files = sum(len(state.partition_table) for state in states)
         size = _CHECKED_BYTES + _BYTES_PER_FILE * n_files
-        CACHE.put(key, b"", ([ref(state) for state in states], snapshot._derived), size)
+        caching.CACHE.put(key, b"", ([ref(state) for state in states], snapshot._derived), size)
     return snapshot
 
 
@@ -489,9 +483,8 @@ def discover_cube(
         existing = () if filter_ktk_cube_dataset_ids is None else existing_dataset_ids(uuid_prefix, blobs)
         if not existing:
             raise cube_not_found(uuid_prefix, blobs)
-        raise _not_found(
-            uuid_prefix, arguments.parse_name_set("datasets", filter_ktk_cube_dataset_ids), existing
-        )
+        requested = arguments.parse_name_set("datasets", filter_ktk_cube_dataset_ids)
+        raise _not_found(uuid_prefix, requested, existing)
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
     dimensions = consistency.read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
@@ -514,24 +507,22 @@ def discover_cube(
         suppress_index_on=_names(
             metadata.get(constants.KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
         ),
-        transforms=read_transforms(metadata) or (),
+        transforms=transforms.read_transforms(metadata) or (),
     )
     return cube, consistency.check_datasets(stored, cube)
 
 
 def _names(value: Any, what: str, seed: str) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise ValueError(
-            f"The {what} in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
-        )
+        problem = f"in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
+        raise ValueError(f"The {what} {problem}")
     return list(value)
 
 
 def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str:
+    key = constants.KTK_CUBE_METADATA_KEY_IS_SEED
     seeds = [
-        name
-        for name, ds in datasets.items()
-        if consistency.read_specification(ds.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED) is True
+        name for name, ds in datasets.items() if consistency.read_specification(ds.metadata, key) is True
     ]
     if len(seeds) == 1:
         return seeds[0]
@@ -571,10 +562,8 @@ def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Colle
 
 
 def _not_found(uuid_prefix: str, missing: Collection[str], existing: Collection[str]) -> ValueError:
-    return ValueError(
-        f"Could not find datasets of cube {uuid_prefix}: "
-        + errors.unknown_names("dataset", missing, existing)
-    )
+    problem = errors.unknown_names("dataset", missing, existing)
+    return ValueError(f"Could not find datasets of cube {uuid_prefix}: {problem}")
 
 
 def select_datasets(
@@ -609,7 +598,7 @@ def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
 def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
     """The specification of a cube: the store has it for a name, which is the uuid prefix."""
     if isinstance(cube, str):
-        if not validate_uuid(cube):
+        if not naming.validate_uuid(cube):
             hint = ". If it is the store, pass the cube before it" if "/" in cube else ""
             raise ValueError(f"{cube!r} cannot be the name of a cube: one or more of a-z A-Z 0-9 + - _{hint}")
         return discover_cube(cube, store)[0]

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core import expressions
-from kartothek_cube.core.arrow import is_text
+from kartothek_cube.core import arrow, expressions
 from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
 from kartothek_cube.core.cube.conditions import (
     COMPARISONS,
@@ -35,14 +34,8 @@ if TYPE_CHECKING:
 
 ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
 
-_OPERATORS = {
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
+_OPERATORS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<="}
+_OPERATORS |= {"greater": ">", "greater_equal": ">="}
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: levels of an expression, each of which may be two of a condition
 _MAX_DEPTH = MAX_DEPTH // 2 - 1
@@ -140,9 +133,8 @@ def _from_predicates(
 def _from_literal(literal: expressions.LiteralType) -> ImpliedCondition:
     column, op, value = literal
     if op not in expressions.OPERATORS:
-        raise ValueError(
-            f"Predicate {literal}: unknown operator {op!r}; known are {', '.join(expressions.OPERATORS)}"
-        )
+        known = ", ".join(expressions.OPERATORS)
+        raise ValueError(f"Predicate {literal}: unknown operator {op!r}; known are {known}")
     if op in ("in", "not in"):
         values = [item for item in value if not expressions.is_null_value(item)]
         listed = C(column).isin(values)
@@ -293,7 +285,7 @@ class _Translator:
         if part.function == "starts_with" and not part.options["ignore_case"].as_py():
             prefix = part.options["pattern"].as_py()
             text = prefix.decode() if isinstance(prefix, bytes) else prefix
-            if not text or not is_text(dtype):
+            if not text or not arrow.is_text(dtype):
                 return None
             condition: Condition = column.startswith(text)
         else:
@@ -375,7 +367,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
     pat.is_decimal,
     pat.is_date32,
     pat.is_time,
-    is_text,
+    arrow.is_text,
     _is_bytes,
 )
 
@@ -476,9 +468,8 @@ def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
     capsule = schema.__arrow_c_schema__()  # releases the memory when it is deleted
-    address = ctypes.cast(
-        get_pointer(capsule, b"arrow_schema"), ctypes.POINTER(_ArrowSchema)
-    ).contents.metadata
+    pointer = get_pointer(capsule, b"arrow_schema")
+    address = ctypes.cast(pointer, ctypes.POINTER(_ArrowSchema)).contents.metadata
 
     def read_int() -> int:
         nonlocal address

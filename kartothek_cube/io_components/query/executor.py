@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from itertools import compress, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -14,11 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import arrow, hooks, tuning
-from kartothek_cube.core.arrow import Ints, Mask
+from kartothek_cube.core import arrow, history, hooks, pandas_conversion, tuning
+from kartothek_cube.core.arrow import Floats, Ints, Mask
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, columns_of, imply, tree_mask
-from kartothek_cube.core.history import version_number
-from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
@@ -54,16 +52,10 @@ Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    rows = group_rows(context, task.groups, _run_all_blocks(context, task))
-    if rows is None:
-        return []
-    table, bounds = rows
-    del rows
+    tables, bounds = group_rows(context, task)
     if len(bounds) > 2:
-        return _align_dates(context, frames_of_slices(table, bounds, context.dtype_backend))
-    tables = [table]
-    del table
-    return [frame_of_result(context, tables)]
+        return _align_dates(context, frames_of_slices(tables[0], bounds, context.dtype_backend))
+    return [frame_of_result(context, tables)] if tables else []
 
 
 def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFrame:
@@ -74,7 +66,7 @@ def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFram
 def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
     if context.dtype_backend is None and any(map(pa.types.is_date, context.output.types)):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
-        align_date_units(frames)
+        pandas_conversion.align_date_units(frames)
     return frames
 
 
@@ -107,7 +99,7 @@ def announce_query(plan: PhysicalPlan, n_rows: int | None = None) -> None:
         return
     event = hooks.QueryEvent(
         cube=plan.files[0].dataset.uuid.rpartition("++")[0],
-        versions={files.dataset.uuid: version_number(files.dataset) for files in plan.files},
+        versions={files.dataset.uuid: history.version_number(files.dataset) for files in plan.files},
         rows=n_rows,
         files=plan.n_files,
         seconds=plan.info.seconds() or 0.0,
@@ -174,51 +166,36 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
 
 def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
     """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
-    rows = group_rows(context, task.groups, _run_all_blocks(context, task))
-    if rows is None:
-        return []
-    table, bounds = rows
-    return [table.slice(start, stop - start) for start, stop in pairwise(bounds.tolist())]
+    tables, bounds = group_rows(context, task)
+    return [tables[0].slice(start, stop - start) for start, stop in pairwise(bounds.tolist())]
 
 
-class _Block(NamedTuple):
-    """Physical partitions that are read and joined at once."""
-
-    files: Sequence[ScanFiles]
-    #: rows of the restricted datasets
-    restricted: Sequence[RowBatch]
+#: files of physical partitions that are read and joined at once, and rows of their restricted datasets
+_Block: TypeAlias = "tuple[Sequence[ScanFiles], Sequence[RowBatch]]"
 
 
 class _OtherCellsError(Exception):
     """Files do not have the cells of which their names tell."""
 
 
-def _run_all_blocks(context: ScanContext, task: ScanTask) -> list[BlockRows]:
-    """Joined rows of the partitions of a task."""
-    try:
-        return list(_run_blocks(context, task))
-    except _OtherCellsError:
-        # another program has replaced files under their names: only the cells in the files are right
-        return list(_run_blocks(context, task, trust_names=False))
-
-
-def _run_blocks(context: ScanContext, task: ScanTask, *, trust_names: bool = True) -> Iterator[BlockRows]:
+def _run_blocks(context: ScanContext, task: ScanTask, *, trust_names: bool = True) -> list[BlockRows]:
     """Joined rows of the partitions of a task, block by block."""
     blobs = context.open_store()
     datasets = task.files(context)
     if not trust_names:
-        datasets = tuple(
-            attrs.evolve(files, scan=attrs.evolve(files.scan, trusts_names=False)) for files in datasets
-        )
+        scans = [attrs.evolve(files.scan, trusts_names=False) for files in datasets]
+        pairs = zip(datasets, scans, strict=True)
+        datasets = tuple([attrs.evolve(files, scan=scan) for files, scan in pairs])
     if not len(datasets[0]):
-        return
+        return []
     aligned = [files for files in datasets if files.aligned]
     unaligned = [files for files in datasets if not files.aligned]
     shared = _load(blobs, unaligned, task.predicates) if unaligned else []
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     blocks = _split_into_blocks(blobs, aligned, n_partitions, task.predicates, shared)
     run = partial(_run_block, context, blobs, shared, task.predicates)
-    yield from ordered_map(run, blocks, max(available_cores(), 1 if blobs.is_local else tuning.REMOTE_BLOCKS))
+    threads = max(available_cores(), 1 if blobs.is_local else tuning.REMOTE_BLOCKS)
+    return list(ordered_map(run, blocks, threads))
 
 
 def _split_into_blocks(
@@ -226,17 +203,17 @@ def _split_into_blocks(
     datasets: Sequence[ScanFiles],
     n_partitions: int,
     predicates: Predicates,
-    shared: Sequence[RowBatch],
+    shared: list[RowBatch],
 ) -> Iterator[_Block]:
     """Blocks of partitions. Restricted datasets come first: partitions without their cells are not read."""
-    filtered = [f for f in datasets if _is_restricted(f)]
-    others = [files for files in datasets if files not in filtered]
+    filtered = [f for f in datasets if f.scan.is_restricting]
+    others = [f for f in datasets if not f.scan.is_restricting]
     size = tuning.BLOCK_BYTES * (tuning.FILTERED_BLOCKS if filtered else 1)
     if not others or not filtered:
         weights = _partition_bytes(blobs, datasets, n_partitions)
         for start, stop in pairwise(split_by_weight(weights, 1, size).tolist()):
             files_of_block = [files.between(start, stop) for files in datasets]
-            yield _Block(_number_rows(files_of_block, predicates, shared), ())
+            yield _with_rows(files_of_block, predicates, shared), ()
         return
     # as many as restrict the scans of the others, or cells of a block
     cell_bytes = max(
@@ -245,26 +222,19 @@ def _split_into_blocks(
     )
     weights = _partition_bytes(blobs, filtered, n_partitions)
     for first, last in pairwise(split_by_weight(weights, 1, size).tolist()):
-        block = _number_rows([files.between(first, last) for files in datasets], predicates, shared)
-        rows = load_rows(blobs, list(filter(_is_restricted, block)), predicates, shared)
+        block = _with_rows([files.between(first, last) for files in datasets], predicates, shared)
+        rows = load_rows(blobs, [f for f in block if f.scan.is_restricting], predicates, shared)
         counts = np.min([batch.count_partitions(n_partitions) for batch in rows], axis=0)
-        read = [files.in_partitions(counts > 0) for files in block if not _is_restricted(files)]
+        read = [f.in_partitions(counts > 0) for f in block if not f.scan.is_restricting]
         needed = np.minimum(_partition_bytes(blobs, read, n_partitions), counts * cell_bytes)
         bounds = first + split_by_weight(needed[first:last], 1, tuning.BLOCK_BYTES)
         for start, stop in pairwise(bounds.tolist()):
             if counts[start:stop].any():
                 restricted = [batch.between(start, stop) for batch in rows]
-                yield _Block([files.between(start, stop) for files in read], restricted)
+                yield [files.between(start, stop) for files in read], restricted
 
 
-def _is_restricted(files: ScanFiles) -> bool:
-    """Whether only rows with cells of this dataset are in the result, and conditions leave some of them."""
-    return files.scan.is_filtered and files.scan.role is not Role.LEFT
-
-
-def _number_rows(
-    datasets: Sequence[ScanFiles], predicates: Predicates, shared: Sequence[RowBatch]
-) -> Sequence[ScanFiles]:
+def _with_rows(datasets: list[ScanFiles], predicates: Predicates, shared: list[RowBatch]) -> list[ScanFiles]:
     """The files of a block; if names tell that datasets have the same cells, with the rows of their files."""
     # Conditions on one of them then select rows of the others by number.
     # of 5 M cells of two datasets, a condition that leaves 1 % takes 0.4 of the time
@@ -288,9 +258,7 @@ def _number_rows(
     return [attrs.evolve(files, rows=n_rows) if files in same else files for files in datasets]
 
 
-def _partition_bytes(
-    blobs: BlobStore, datasets: Sequence[ScanFiles], n_partitions: int
-) -> npt.NDArray[np.float64]:
+def _partition_bytes(blobs: BlobStore, datasets: Sequence[ScanFiles], n_partitions: int) -> Floats:
     """Bytes of the columns needed of each physical partition."""
     weights = np.zeros(n_partitions)
     # a single partition is one block of any size
@@ -301,15 +269,11 @@ def _partition_bytes(
 
 
 def _run_block(
-    context: ScanContext,
-    blobs: BlobStore,
-    shared: Sequence[RowBatch],
-    predicates: Predicates,
-    block: _Block,
+    context: ScanContext, blobs: BlobStore, shared: list[RowBatch], predicates: Predicates, block: _Block
 ) -> BlockRows:
     """Joined rows of a block, with the columns of the result."""
-    restricted = [*shared, *block.restricted]
-    loaded = _load(blobs, block.files, predicates, restricted)
+    files, restricted = block[0], [*shared, *block[1]]
+    loaded = _load(blobs, files, predicates, restricted)
     rows = {batch.scan.name: batch for batch in [*restricted, *loaded]}
     seed, *others = [rows[scan.name] for scan in context.scans]
     for other in others:
@@ -327,10 +291,7 @@ def _run_block(
 
 
 def _load(
-    blobs: BlobStore,
-    datasets: Sequence[ScanFiles],
-    predicates: Predicates,
-    known: Sequence[RowBatch] = (),
+    blobs: BlobStore, datasets: Sequence[ScanFiles], predicates: Predicates, known: Sequence[RowBatch] = ()
 ) -> list[RowBatch]:
     """Rows of datasets. Restricted datasets come first: their cells, and those known, restrict the others."""
     filtered = [files for files in datasets if files.scan.is_filtered]
@@ -350,10 +311,7 @@ def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:
     return [
         rows.table.select(rows.scan.dimensions)
         for rows in loaded
-        if rows.scan.role is not Role.LEFT
-        and rows.scan.is_filtered
-        and rows.scan.dimensions
-        and len(rows) <= tuning.MAX_RESTRICTING_CELLS
+        if rows.scan.is_restricting and rows.scan.dimensions and len(rows) <= tuning.MAX_RESTRICTING_CELLS
     ]
 
 
@@ -419,51 +377,47 @@ class BlockRows(NamedTuple):
     starts: Ints | None
 
 
-def group_rows(
-    context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
-) -> tuple[pa.Table, Ints] | None:
-    """Sorted rows of the groups that have rows, and bounds of the groups; ``blocks`` is emptied."""
+def group_rows(context: ScanContext, task: ScanTask) -> tuple[list[pa.Table], Ints]:
+    """One table with the sorted rows of the groups that have rows, if there are any, and bounds of these."""
+    try:
+        blocks = _run_blocks(context, task)
+    except _OtherCellsError:
+        # another program has replaced files under their names: only the cells in the files are right
+        blocks = _run_blocks(context, task, trust_names=False)
     if not blocks:
-        return None
+        return [], np.zeros(1, np.int64)
     starts = blocks[0].starts if len(blocks) == 1 else None
     is_one_partition = starts is not None and not len(starts)
-    is_sorted = is_one_partition or _are_sorted([_end_rows(context, block) for block in blocks])
+    is_sorted = is_one_partition or _are_sorted(context, blocks)
     table = concat_tables([block.table for block in blocks], context.output, context.scans[0].uuid)
-    table = cast_to_schema(table, context.output)
+    table = pandas_conversion.cast_to_schema(table, context.output)
     order = None
     if context.sort_columns and not is_sorted:
         order = kernels.sort_order([table.column(column) for column in context.sort_columns], len(table))
     blocks.clear()
     bounds = np.array([0, len(table)])
-    if groups is not None:
-        order, bounds = _order_by_group(context, groups, table, order)
+    if task.groups is not None:
+        order, bounds = _order_by_group(context, task.groups, table, order)
     if len(bounds) < 2 or not len(table):
-        return None
+        return [], bounds[:1]
     table = table.select(context.output.names)
     if order is not None:
         schema, columns = table.schema, table.columns
         del table  # so that each column is released when it has been sorted
         table = pa.Table.from_arrays(kernels.take_columns(columns, order), schema=schema)
-    return table, bounds
+    return [table], bounds
 
 
-def _end_rows(context: ScanContext, block: BlockRows) -> pa.Table | None:
-    """Sort columns of the rows where partitions begin and end; None if the rows of one are not sorted."""
-    if block.starts is None:
-        return None
-    keys = block.table.select(context.sort_columns)
-    if not len(keys):
-        return keys
-    ends = np.unique(np.concatenate([[0], block.starts, block.starts - 1, [len(keys) - 1]]))
-    return keys.take(pa.array(ends))
-
-
-def _are_sorted(ends: Sequence[pa.Table | None]) -> bool:
-    """Whether rows are sorted and unique, by those where partitions begin and end."""
-    tables = [table for table in ends if table is not None]
-    if len(tables) < len(ends):
-        return False
-    rows = arrow.concat_promoted(tables)
+def _are_sorted(context: ScanContext, blocks: Sequence[BlockRows]) -> bool:
+    """Whether rows are sorted and unique, by those where partitions, whose rows are, begin and end."""
+    ends = []
+    for block in blocks:
+        if block.starts is None:
+            return False
+        keys = block.table.select(context.sort_columns)
+        numbers = np.unique(np.concatenate([[0], block.starts, block.starts - 1, [len(keys) - 1]]))
+        ends.append(keys.take(pa.array(numbers)) if len(keys) else keys)
+    rows = arrow.concat_promoted(ends)
     return kernels.strictly_increasing(rows.columns, len(rows))
 
 
@@ -596,10 +550,7 @@ class RowBatch:
 
 
 def load_rows(
-    blobs: BlobStore,
-    datasets: Sequence[ScanFiles],
-    group_predicates: Predicates,
-    known: Sequence[RowBatch] = (),
+    blobs: BlobStore, datasets: list[ScanFiles], group_predicates: Predicates, known: Sequence[RowBatch] = ()
 ) -> list[RowBatch]:
     """Rows of datasets that meet the predicates; of each cell of the seed the version written last."""
     # Of the cells of another dataset the join takes the last version. Rows of cells that the `known`
@@ -670,9 +621,7 @@ def _make_scan(files: ScanFiles, predicates: Predicates, cells: Sequence[pa.Tabl
     return Scan(files.keys, stored, types, filters, scan.mapping, restricting, files.rows)
 
 
-def _with_implied(
-    predicates: Sequence[LiteralType], scan: DatasetScan, columns: Collection[str]
-) -> AllOf | None:
+def _with_implied(predicates: Sequence[LiteralType], scan: DatasetScan, columns: list[str]) -> AllOf | None:
     """The predicates, and what the filters of the joined rows imply about columns; None for nothing."""
     return all_of([*predicates, *(imply(node, columns) for node in scan.implied)])
 
@@ -685,10 +634,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
         # versions of a cell are next to each other: rows of a projection, for example
         rows = rows.filter(np.append(~equal, [True] * bool(len(rows)))) if equal.any() else rows
         return attrs.evolve(rows, is_sorted=True)
-    keys = [
-        kernels.encode_ordered(pa.array(rows.row_partition_ids())),
-        *map(kernels.encode_ordered, dimensions),
-    ]
+    keys = [*map(kernels.encode_ordered, [pa.array(rows.row_partition_ids()), *dimensions])]
     return rows.take_sorted(kernels.last_rows(*kernels.combine_keys(keys, len(rows))))
 
 
@@ -747,10 +693,8 @@ def _match_cells(left: RowBatch, right: RowBatch) -> Ints | None:
     if in_partition and _is_unique(codes.right, codes.bound):
         return matches
     ids = kernels.encode_keys([pa.array(left_ids)], [pa.array(right_ids)], len(left_ids), len(right_ids))
-    of_rows = kernels.JoinCodes(
-        np.repeat(ids.left, left.counts), np.repeat(ids.right, right.counts), ids.bound
-    )
-    return kernels.lookup_codes(*kernels.combine_codes(of_rows, codes))
+    rows = kernels.JoinCodes(np.repeat(ids.left, left.counts), np.repeat(ids.right, right.counts), ids.bound)
+    return kernels.lookup_codes(*kernels.combine_codes(rows, codes))
 
 
 def _stay_in_partition(

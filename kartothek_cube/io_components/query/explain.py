@@ -8,18 +8,16 @@ from typing import Any
 import attrs
 import numpy as np
 
+from kartothek_cube.core import naming, pruning
 from kartothek_cube.core.cube.conditions import Condition, Disjunction
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions import Node, columns_of, imply
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.pruning import imply_partition_keys, select_partitions
 from kartothek_cube.core.store import BlobStore, StoreInput
 from kartothek_cube.display import card, facts, plain_text_table, table
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT
-from kartothek_cube.io_components.kernels import group_codes
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, Role
 from kartothek_cube.io_components.query.physical_plan import DatasetFiles, plan_query
-from kartothek_cube.io_components.runtime import bytes_text, mean_size
 from kartothek_cube.serialization.parquet import read_footer
 
 #: so many files at least, and at most twice as many, whose size is read; the others are taken to be like them
@@ -159,7 +157,7 @@ class QueryExplanation:
         facts: dict[str, Any] = {
             "result": f"{format_count(len(self.columns), 'column')}, sorted by {', '.join(self.sorted_by)}",
             "to read": f"{format_count(self.read_files, 'file')} in "
-            f"{format_count(self.partitions, 'partition')}, about {bytes_text(self.read_bytes)}",
+            f"{format_count(self.partitions, 'partition')}, about {runtime.bytes_text(self.read_bytes)}",
         }
         if self.groups is not None:
             shown = ["/".join(map(str, values)) for values in self.first_groups]
@@ -198,16 +196,9 @@ def _bytes_to_read(dataset: DatasetExplanation) -> int:
 
 
 def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
-    return (
-        dataset.name,
-        dataset.role,
-        dataset.read_files,
-        dataset.files,
-        dataset.read_partitions,
-        dataset.partitions,
-        bytes_text(_bytes_to_read(dataset)),
-        ", ".join(dataset.columns) or "none",
-    )
+    counts = (dataset.read_files, dataset.files, dataset.read_partitions, dataset.partitions)
+    size, columns = runtime.bytes_text(_bytes_to_read(dataset)), ", ".join(dataset.columns) or "none"
+    return dataset.name, dataset.role, *counts, size, columns
 
 
 @attrs.frozen
@@ -262,7 +253,7 @@ def _explain_dataset(files: DatasetFiles, logical_plan: LogicalPlan, blobs: Blob
     scan, dataset = files.scan, files.dataset
     node = logical_plan.condition_on(scan.name)
     values = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
-    codes = group_codes(list(values.values()), len(dataset.partition_table))
+    codes = kernels.group_codes(list(values.values()), len(dataset.partition_table))
     file_bytes, read_bytes = _estimate_bytes(files, blobs)
     return DatasetExplanation(
         name=scan.name,
@@ -273,7 +264,7 @@ def _explain_dataset(files: DatasetFiles, logical_plan: LogicalPlan, blobs: Blob
         conditions=_explain_conditions(files, logical_plan),
         files=len(dataset.partition_table),
         partitions=len(np.unique(codes)),
-        matching_files=len(select_partitions(dataset, node)),
+        matching_files=len(pruning.select_partitions(dataset, node)),
         read_files=len(files.positions),
         read_partitions=len(np.unique(codes[files.positions])),
         file_bytes=file_bytes,
@@ -286,19 +277,17 @@ def _explain_conditions(files: DatasetFiles, logical_plan: LogicalPlan) -> tuple
     scan = files.scan
     types = dict(zip(scan.schema.names, scan.schema.types, strict=True))
     conditions = logical_plan.conditions[scan.name]
-    result = [_condition_pruning(files, c, c.to_tree(types)) for c in conditions]
+    result = [_pruning(files, c, c.to_tree(types)) for c in conditions]
     if scan.role is Role.SEED:
         pairs = zip(logical_plan.join_conditions, logical_plan.join_filters, strict=True)
-        result += [_condition_pruning(files, c, imply(node, scan.schema.names)) for c, node in pairs]
+        result += [_pruning(files, c, imply(node, scan.schema.names)) for c, node in pairs]
     return tuple(result)
 
 
-def _condition_pruning(
-    files: DatasetFiles, condition: Condition | Disjunction, node: Node | None
-) -> ConditionPruning:
+def _pruning(files: DatasetFiles, condition: Condition | Disjunction, node: Node | None) -> ConditionPruning:
     dataset = files.dataset
-    kept = len(select_partitions(dataset, node))
-    columns = columns_of(None if node is None else imply_partition_keys(dataset, node))
+    kept = len(pruning.select_partitions(dataset, node))
+    columns = columns_of(None if node is None else pruning.imply_partition_keys(dataset, node))
     by = "rows"
     if columns & {*files.scan.partition_keys}:
         by = "partition key"
@@ -314,8 +303,8 @@ def _estimate_bytes(files: DatasetFiles, blobs: BlobStore) -> tuple[int, int | N
     keys = files.sample_keys(_SIZE_SAMPLE)
     if not keys:
         return 0, 0
-    total = round(mean_size(blobs, keys) * len(files.partition_ids))
-    if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
+    total = round(runtime.mean_size(blobs, keys) * len(files.partition_ids))
+    if not all(key.endswith(naming.PARQUET_FILE_SUFFIX) for key in keys):
         return total, None
     sample = keys[:: max(1, len(keys) // _FOOTER_SAMPLE)][:_FOOTER_SAMPLE]
     scan = files.scan

@@ -9,16 +9,14 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import expressions
+from kartothek_cube.core import expressions, index
 from kartothek_cube.core.arguments import parse_name_set, parse_names
+from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, Disjunction
-from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput
-from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, check_names
-from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
@@ -207,31 +205,24 @@ class LogicalPlan:
         return expressions.all_of([*self.predicates[name], *self.implied[name]])
 
 
-def build_logical_plan(
-    cube: Cube,
-    snapshot: CubeSnapshot,
-    conditions: ConditionsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-) -> LogicalPlan:
+def analyze(query: QueryCube[StoreT], snapshot: CubeSnapshot) -> LogicalPlan:
     """Check the arguments of a query against the stored columns, types and indices."""
-    datasets = snapshot.datasets
+    cube, datasets = query.cube, snapshot.datasets
     columns, types = snapshot.derive("columns", lambda: _columns_of(datasets))
-    conjunction = to_conjunction(conditions, types)
+    conjunction = implied_conditions.to_conjunction(query.conditions, types)
     active, restricted = [c for c in conjunction.conditions if c.active], conjunction.columns
     _check_columns("condition", restricted, types)
     trees = [_bind_condition(condition, types, columns) for condition in active]
     dimensions = cube.dimension_columns
-    if dimension_columns is not None:
-        dimensions = parse_names("dimension_columns", dimension_columns)
+    if query.dimension_columns is not None:
+        dimensions = parse_names("dimension_columns", query.dimension_columns)
         where = "Following dimension columns were requested but are missing from the cube: "
         check_names(where, "dimension column", dimensions, cube.dimension_columns)
         if not dimensions:
             raise ValueError("Dimension columns cannot be empty: a query needs at least one")
-    groups = parse_names("partition_by", partition_by)
+    groups = parse_names("partition_by", query.partition_by)
     owners = _group_column_owners(cube, datasets, columns, groups)
-    output = _resolve_output(cube, columns, dimensions, groups, payload_columns)
+    output = _resolve_output(query, columns, dimensions, groups)
     keys = {*cube.dimension_columns, *cube.partition_columns}
     payload = {name: (output | restricted) & columns[name] - keys for name in datasets}
     joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
@@ -241,10 +232,8 @@ def build_logical_plan(
     for condition, tree in zip(active, trees, strict=True):
         used = expressions.columns_of(tree)
         # nulls of a left join, of cells that a dataset does not have, meet a test for null
-        is_null_test = any(map(expressions.is_null_test, expressions.literals_of(tree)))
-        if not isinstance(condition, Disjunction) and (
-            not is_null_test or used <= columns[cube.seed_dataset]
-        ):
+        tests_null = any(map(expressions.is_null_test, expressions.literals_of(tree)))
+        if not isinstance(condition, Disjunction) and (not tests_null or used <= columns[cube.seed_dataset]):
             on_datasets.append((condition, tree, used))
             continue
         on_joined.append((condition, tree))
@@ -291,10 +280,10 @@ def build_logical_plan(
 
 def _columns_of(datasets: Mapping[str, DatasetMetadata]) -> tuple[_Columns, Mapping[str, pa.DataType]]:
     """Columns of the datasets, and the types of all columns; another one takes precedence over null."""
-    columns = {name: frozenset(get_dataset_columns(ds)) for name, ds in datasets.items()}
+    columns = {name: frozenset(consistency.get_dataset_columns(ds)) for name, ds in datasets.items()}
     types: dict[str, pa.DataType] = {}
     for name in sorted(datasets):
-        for field in arrow_schema(datasets[name]):
+        for field in consistency.arrow_schema(datasets[name]):
             if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
     return columns, types
@@ -329,17 +318,12 @@ def _bind_condition(
 
 
 def _resolve_output(
-    cube: Cube,
-    columns: _Columns,
-    dimensions: tuple[str, ...],
-    groups: tuple[str, ...],
-    payload_columns: str | Iterable[str] | None,
+    query: QueryCube[StoreT], columns: _Columns, dimensions: tuple[str, ...], groups: tuple[str, ...]
 ) -> set[str]:
     """Columns of the result."""
+    cube, payload_columns = query.cube, query.payload_columns
     available = set[str]().union(*columns.values())
-    payload = (
-        available if payload_columns is None else set(parse_name_set("payload_columns", payload_columns))
-    )
+    payload = available if payload_columns is None else parse_name_set("payload_columns", payload_columns)
     _check_columns("payload", payload, available)
     dropped = set(cube.dimension_columns) - set(dimensions)
     if payload_columns is not None and dropped & payload - set(groups):
@@ -351,10 +335,7 @@ def _resolve_output(
 
 
 def _group_column_owners(
-    cube: Cube,
-    datasets: Mapping[str, DatasetMetadata],
-    columns: _Columns,
-    groups: tuple[str, ...],
+    cube: Cube, datasets: Mapping[str, DatasetMetadata], columns: _Columns, groups: tuple[str, ...]
 ) -> dict[str, str]:
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
     _check_columns("partition-by", groups, set().union(*columns.values()))
@@ -362,7 +343,7 @@ def _group_column_owners(
     owners = {}
     for column in groups:
         for name in names:
-            is_explicit = isinstance(datasets[name].indices.get(column), ExplicitSecondaryIndex)
+            is_explicit = isinstance(datasets[name].indices.get(column), index.ExplicitSecondaryIndex)
             if column in columns[name] and (is_explicit or column in (datasets[name].partition_keys or ())):
                 # only the seed has all cells, and with them all values of a dimension
                 owners[column] = cube.seed_dataset if column in cube.dimension_columns else name

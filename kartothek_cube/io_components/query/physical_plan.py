@@ -12,20 +12,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import hooks, tuning
-from kartothek_cube.core.arguments import parse_name_set_optional, parse_names
+from kartothek_cube.core import arguments, errors, evolution, expressions, history, hooks, naming, tuning
 from kartothek_cube.core.arrow import Floats, Ints, Mask
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.conditions import Conjunction
-from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import abbreviate_text, format_count
-from kartothek_cube.core.evolution import WIDTHS_KEY, ColumnMapping, column_widths, narrow_type
-from kartothek_cube.core.expressions import Node, all_of, columns_of, imply, tree_mask
-from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable, cells_of_names
 from kartothek_cube.core.pruning import select_partitions
@@ -34,13 +27,7 @@ from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.maintenance import overview
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
-from kartothek_cube.io_components.query.logical_plan import (
-    LogicalPlan,
-    QueryCube,
-    QueryTable,
-    Role,
-    build_logical_plan,
-)
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, QueryTable, Role, analyze
 from kartothek_cube.io_components.runtime import ordered_map, scan_bounds, split_by_weight, store_factory
 from kartothek_cube.io_components.scan import estimate_bytes, file_widths, read_files
 
@@ -77,18 +64,16 @@ class DatasetScan:
     #: those of the predicates on dimensions: all versions of a cell meet them, or none does
     dimension_predicates: Predicates
     role: Role
+    #: whether it has conditions of its own: those on dimensions hold for the other datasets, too
+    is_filtered: bool
+    #: whether only rows with its cells are in the result, and conditions leave some of them
+    is_restricting: bool
     #: what else the rows have to meet, as far as files tell; implied by the filters of the joined rows
-    implied: tuple[Node, ...] = ()
+    implied: tuple[expressions.Node, ...] = ()
     #: how to read files that were written before a change of the schema
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
     #: whether names of files may tell the cells of their rows: the join keys are all dimensions
     trusts_names: bool = False
-    #: whether it has conditions of its own: those on dimensions hold for the other datasets, too
-    is_filtered: bool = attrs.field(init=False)
-
-    @is_filtered.default
-    def _has_own_conditions(self) -> bool:
-        return bool(self.implied) or len(self.predicates) > len(self.dimension_predicates)
 
     def count_columns(self) -> tuple[int, float]:
         """Columns in its files that a query reads: their number, and their share."""
@@ -99,7 +84,7 @@ class DatasetScan:
     def derive_keys(self, labels: Iterable[str]) -> tuple[str, ...]:
         """Storage keys that follow from the labels of partitions."""
         # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
-        return tuple([f"{self.uuid}/{self.table}/{label}{PARQUET_FILE_SUFFIX}" for label in labels])
+        return tuple([f"{self.uuid}/{self.table}/{label}{naming.PARQUET_FILE_SUFFIX}" for label in labels])
 
     def project(self, names: set[str]) -> DatasetScan:
         """The scan without payload of other names."""
@@ -119,7 +104,7 @@ class ScanContext:
     #: types of the result: those of the schemas, with numbers as wide as in the widest file
     output: pa.Schema
     #: what the joined rows have to meet
-    join_filters: tuple[Node, ...] = ()
+    join_filters: tuple[expressions.Node, ...] = ()
     #: with a backend, the types of DataFrames do not depend on their values
     dtype_backend: DtypeBackend | None = None
     #: the open store, for tasks run by the process that planned them
@@ -246,10 +231,10 @@ class DatasetFiles:
             numbers = np.arange(len(ids))
         start, stop = (self.partition_ids.searchsorted(ids, side) for side in ("left", "right"))
         entries, range_numbers = kernels.expand_ranges(start, stop)
-        positions = pa.array(self.positions[entries])
-        labels = tuple(self.dataset.partition_table.labels.take(positions).to_pylist())
-        partition_keys = {column: array.take(positions) for column, array in self.all_keys.items()}
-        keys = self._keys(positions, labels)
+        rows = pa.array(self.positions[entries])
+        labels = tuple(self.dataset.partition_table.labels.take(rows).to_pylist())
+        partition_keys = {column: array.take(rows) for column, array in self.all_keys.items()}
+        keys = self.storage_keys(rows, labels)
         return ScanFiles(self.scan, labels, keys, partition_keys, numbers[range_numbers], self.aligned)
 
     @property
@@ -257,19 +242,18 @@ class DatasetFiles:
         """Whether storage keys follow from the labels."""
         return self.dataset.partition_table.has_derived_keys(self.scan.uuid, self.scan.table)
 
-    def _keys(self, positions: pa.Array, labels: Sequence[str] | None = None) -> tuple[str, ...]:
-        partitions = self.dataset.partition_table
+    def storage_keys(
+        self, rows: pa.Array | None = None, labels: Sequence[str] | None = None
+    ) -> tuple[str, ...]:
+        """Storage keys of the files in some rows of the partition table; by default of those to read."""
+        partitions, rows = self.dataset.partition_table, pa.array(self.positions) if rows is None else rows
         if not self.has_derived_keys:
-            return tuple(partitions.files[self.scan.table].take(positions).to_pylist())
-        return self.scan.derive_keys(labels or partitions.labels.take(positions).to_pylist())
-
-    def storage_keys(self) -> tuple[str, ...]:
-        """Storage keys of all files to read."""
-        return self._keys(pa.array(self.positions))
+            return tuple(partitions.files[self.scan.table].take(rows).to_pylist())
+        return self.scan.derive_keys(labels or partitions.labels.take(rows).to_pylist())
 
     def sample_keys(self, size: int) -> tuple[str, ...]:
         """Storage keys of at least ``size`` files, evenly spread."""
-        return self._keys(pa.array(self.positions[:: max(1, len(self.positions) // size)]))
+        return self.storage_keys(pa.array(self.positions[:: max(1, len(self.positions) // size)]))
 
     def count_files(self) -> Ints:
         """Number of files for each physical partition of the seed."""
@@ -291,7 +275,7 @@ class PhysicalPlan:
     #: ``partition_by`` columns, in the order of the result; None without these
     groups: Mapping[Group, Ints] | None
     #: when and by which job it was planned, if hooks of queries are registered
-    info: OperationInfo | None = None
+    info: history.OperationInfo | None = None
 
     def __repr__(self) -> str:
         return f"QueryPlan({self.summary})"
@@ -299,17 +283,16 @@ class PhysicalPlan:
     @property
     def summary(self) -> str:
         """What is read, how much was pruned, and the conditions; in one line."""
-        parts = [format_count(self.n_partitions, "partition")]
         sizes = ((f.scan, len(f.positions), len(f.dataset.partition_table)) for f in self.files)
         files = ", ".join(f"{n:,} of {total:,} of {scan.name} ({scan.role})" for scan, n, total in sizes)
-        parts.append(f"files: {files}")
+        parts = [errors.format_count(self.n_partitions, "partition"), f"files: {files}"]
         plan = self.logical_plan
         conditions = [*itertools.chain(*plan.conditions.values()), *plan.join_conditions]
         if conditions:
             text = " & ".join(dict.fromkeys(map(str, conditions)))
-            parts.append(f"conditions: {abbreviate_text(text)}")
+            parts.append(f"conditions: {errors.abbreviate_text(text)}")
         if self.groups is not None:
-            parts.append(format_count(len(self.groups), "group"))
+            parts.append(errors.format_count(len(self.groups), "group"))
         return "; ".join(parts)
 
     @property
@@ -337,8 +320,7 @@ class PhysicalPlan:
         """Tasks of so many groups, or a single one without ``partition_by``."""
         if self.groups is not None:
             return self.slice_tasks(np.append(np.arange(0, len(self.groups), n_groups), len(self.groups)))
-        task = self.single_task()
-        return [] if task is None else [task]
+        return [task] if (task := self.single_task()) is not None else []
 
     def slice_tasks(self, bounds: Ints) -> list[ScanTask]:
         """Tasks over consecutive groups, or without groups physical partitions, between the bounds."""
@@ -354,11 +336,10 @@ class PhysicalPlan:
 
     def _task(self, partitions: Ints, groups: tuple[Group, ...] | None) -> ScanTask:
         files = tuple([files.of_partitions(partitions) for files in self.files])
-        names = [
-            (f.labels, None if d.has_derived_keys else f.keys, tuple(f.partition_ids.tolist()))
-            for f, d in zip(files, self.files, strict=True)
-        ]
-        predicates = []
+        names, predicates = [], []
+        for part, own in zip(files, self.files, strict=True):
+            keys = None if own.has_derived_keys else part.keys
+            names.append((part.labels, keys, tuple(part.partition_ids.tolist())))
         # nothing for all groups, where it would drop no row
         if groups and (len(groups) == 1 or len(groups) < len(self.groups or ())):
             for column, values in zip(self.context.partition_by, zip(*groups, strict=True), strict=True):
@@ -430,15 +411,13 @@ def match_partitions(
 def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tuple[ScanContext, ScanTask]:
     """Restrict a task to columns of the result, in this order, then ``partition_by``; rows stay the same."""
     names = list(dict.fromkeys([*columns, *context.partition_by]))
-    needed = set(names).union(*map(columns_of, context.join_filters))
+    needed = set(names).union(*map(expressions.columns_of, context.join_filters))
     scans = [scan.project(needed) for scan in context.scans]
     # a left join that adds no column changes nothing; an inner join still drops rows
     used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
     output = pa.schema([context.output.field(name) for name in names])
     projected = attrs.evolve(context, scans=tuple([scans[number] for number in used]), output=output)
-    files = task.cached_files and tuple(
-        [attrs.evolve(task.cached_files[number], scan=scans[number]) for number in used]
-    )
+    files = task.cached_files and tuple([attrs.evolve(task.cached_files[n], scan=scans[n]) for n in used])
     return projected, attrs.evolve(task, names=tuple([task.names[n] for n in used]), cached_files=files)
 
 
@@ -446,12 +425,10 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     """Plan a query."""
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     cube, factory, backend = query.cube, store_factory(query.store), check_dtype_backend(query.dtype_backend)
-    info = describe_operation("query") if hooks.QUERY_HOOKS else None
+    info = history.describe_operation("query") if hooks.QUERY_HOOKS else None
     blobs = open_blobs(factory)
     snapshot = _load_snapshot(cube, blobs, query.datasets, query.as_of)
-    logical_plan = build_logical_plan(
-        cube, snapshot, query.conditions, query.dimension_columns, query.partition_by, query.payload_columns
-    )
+    logical_plan = analyze(query, snapshot)
     scans = [_make_scan(name, snapshot.datasets[name], cube, logical_plan) for name in logical_plan.roles]
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
@@ -482,13 +459,13 @@ def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
     """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
     if query.columns is not None and query.payload_columns is not None:
         raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
-    limit: object = query.limit
+    limit: Any = query.limit
     is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
+    if limit is not None and not (is_number and limit >= 0):
         raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
-    names = query.columns if query.payload_columns is None else query.payload_columns
-    argument = "columns" if query.payload_columns is None else "payload_columns"
-    requested = None if names is None else parse_names(argument, names)
+    is_long = query.payload_columns is not None
+    argument, names = ("payload_columns", query.payload_columns) if is_long else ("columns", query.columns)
+    requested = None if names is None else arguments.parse_names(argument, names)
     plan = plan_query(attrs.evolve(query, payload_columns=requested, columns=None))
     output = plan.context.output
     # the rows are sorted by dimensions, then partition columns
@@ -505,7 +482,7 @@ def order_columns(
     >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
     ['CITY', 'TEMP', 'DAY']
     """
-    names = available if requested is None else parse_names("columns", requested)
+    names = available if requested is None else arguments.parse_names("columns", requested)
     unnamed = [name for name in keys if requested is None or name not in names]
     known = {*available}
     return [name for name in dict.fromkeys([*unnamed, *names]) if name in known]
@@ -527,17 +504,17 @@ def _log_plan(cube: Cube, files: Iterable[DatasetFiles], logical_plan: LogicalPl
 
 
 def _load_snapshot(
-    cube: Cube, blobs: BlobStore, datasets: DatasetsInput, as_of: CubeAsOf | None
-) -> CubeSnapshot:
+    cube: Cube, blobs: BlobStore, datasets: discover.DatasetsInput, as_of: CubeAsOf | None
+) -> discover.CubeSnapshot:
     """Datasets of a query; those that are read as they are now are shared with other queries."""
     if as_of is not None or isinstance(datasets, Mapping):
-        return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
+        return discover.CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
     run = partial(ordered_map, threads=1 if blobs.is_local else tuning.REMOTE_REQUESTS)
-    return load_snapshot(cube, blobs, parse_name_set_optional("datasets", datasets), run)
+    return discover.load_snapshot(cube, blobs, arguments.parse_name_set_optional("datasets", datasets), run)
 
 
 def load_datasets(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput, as_of: CubeAsOf | None = None
+    cube: Cube, store: StoreInput, datasets: discover.DatasetsInput, as_of: CubeAsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""
     if as_of is not None:
@@ -545,13 +522,13 @@ def load_datasets(
             raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
         return datasets_as_of(cube, store, as_of, datasets)
     if isinstance(datasets, Mapping):
-        check_cube(datasets, cube)
+        consistency.check_cube(datasets, cube)
         return dict(datasets)
-    return discover_datasets(cube, store, parse_name_set_optional("datasets", datasets))
+    return discover.discover_datasets(cube, store, arguments.parse_name_set_optional("datasets", datasets))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
-    schema = arrow_schema(dataset)
+    schema = consistency.arrow_schema(dataset)
     columns = [column for column in schema.names if column[:2] != "__"]
     keys = tuple(dataset.partition_keys or ())
     # a dimension that only groups are made of is read and joined by, too
@@ -559,13 +536,16 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     grouping = [c for c in logical_plan.partition_by if c in cube.dimension_columns]
     needed_dimensions = dict.fromkeys([*logical_plan.dimension_columns, *grouping])
     dimensions = tuple([c for c in needed_dimensions if c in columns])
-    needed = {*logical_plan.output_columns}.union(*map(columns_of, logical_plan.join_filters))
+    needed = {*logical_plan.output_columns}.union(*map(expressions.columns_of, logical_plan.join_filters))
     added = needed.difference(cube.dimension_columns, cube.partition_columns)
     payload = tuple([c for c in columns if c in added])
     predicates = tuple([p for p in logical_plan.predicates[name] if p[0] not in cube.partition_columns])
     in_rows = {*columns} - {*cube.partition_columns}
-    implied = [imply(node, in_rows) for node in logical_plan.implied[name]]
+    nodes = [expressions.imply(node, in_rows) for node in logical_plan.implied[name]]
+    implied = tuple([node for node in nodes if node is not None])
     read = {*dimensions, *payload, *[column for column, _, _ in predicates]}
+    on_dimensions = tuple([p for p in predicates if p[0] in cube.dimension_columns])
+    role, is_filtered = logical_plan.roles[name], bool(implied) or len(predicates) > len(on_dimensions)
     return DatasetScan(
         name=name,
         uuid=dataset.uuid,
@@ -577,9 +557,11 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         columns=tuple([c for c in columns if c in read]),
         payload=payload,
         predicates=predicates,
-        dimension_predicates=tuple([p for p in predicates if p[0] in cube.dimension_columns]),
-        role=logical_plan.roles[name],
-        implied=tuple([node for node in implied if node is not None]),
+        dimension_predicates=on_dimensions,
+        role=role,
+        is_filtered=is_filtered,
+        is_restricting=is_filtered and role is not Role.LEFT,
+        implied=implied,
         mapping=dataset.column_mapping,
         trusts_names={*dimensions} == {*columns}.intersection(cube.dimension_columns),
     )
@@ -593,22 +575,21 @@ def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: B
         recorded = each.dataset.widths or {}
         for field in each.scan.schema:
             if field.name in needed and pa.types.is_null(types.get(field.name, pa.null())):
-                types[field.name] = narrow_type(field, recorded)
+                types[field.name] = evolution.narrow_type(field, recorded)
     for each in files:
         scan, dataset = each.scan, each.dataset
         columns = [c for c in {*scan.dimensions, *scan.payload}.intersection(needed) if c not in owners]
         owners |= dict.fromkeys(columns, scan.name)
-        if WIDTHS_KEY not in dataset.extra:
+        if evolution.WIDTHS_KEY not in dataset.extra:
             stored = sorted({*columns}.difference(scan.partition_keys))
             schema = pa.schema([(c, types[c]) for c in stored])
-            if column_widths(schema):
+            if evolution.column_widths(schema):
                 # where no file is read, all values are null
-                keys = each.storage_keys() or each._keys(
-                    pa.array(np.arange(len(dataset.partition_table))[:1])
-                )
+                first = pa.array(np.arange(len(dataset.partition_table))[:1])
+                keys = each.storage_keys() or each.storage_keys(first)
                 widths |= file_widths(blobs, keys, schema, scan.mapping)
     if widths:
-        types = {name: narrow_type(pa.field(name, dtype), widths) for name, dtype in types.items()}
+        types = {name: evolution.narrow_type(pa.field(name, dtype), widths) for name, dtype in types.items()}
     return pa.schema([(name, types[name]) for name in names])
 
 
@@ -616,22 +597,19 @@ def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: B
 _Selected: TypeAlias = tuple[DatasetMetadata, Ints]
 
 
-def _partition_keys(scan: DatasetScan, snapshot: CubeSnapshot) -> Mapping[str, pa.Array]:
+def _partition_keys(scan: DatasetScan, snapshot: discover.CubeSnapshot) -> Mapping[str, pa.Array]:
     dataset = snapshot.datasets[scan.name]
-    keys: Mapping[str, pa.Array] = snapshot.derive(
-        ("partition keys", scan.name),
-        lambda: dataset.partition_table.keys(list(scan.partition_keys), dataset.schema),
-    )
-    return keys
+    make = partial(dataset.partition_table.keys, list(scan.partition_keys), dataset.schema)
+    return snapshot.derive(("partition keys", scan.name), make)
 
 
 def _prune_partitions(
-    scan: DatasetScan, snapshot: CubeSnapshot, logical_plan: LogicalPlan, blobs: BlobStore
+    scan: DatasetScan, snapshot: discover.CubeSnapshot, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> _Selected:
     """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
     dataset, node = snapshot.datasets[scan.name], logical_plan.condition_on(scan.name)
     columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
-    restricted = columns_of(node)
+    restricted = expressions.columns_of(node)
     # the index of 20 M values in one file takes 2.2 s to load, and the scan of that file 0.26
     pruning = restricted if len(dataset.partition_table) > 1 else set()
     if columns or pruning:
@@ -641,7 +619,7 @@ def _prune_partitions(
     stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}
     if node is None or restricted <= stable_columns:
         return dataset, positions
-    candidates = select_partitions(dataset, imply(node, stable_columns))
+    candidates = select_partitions(dataset, expressions.imply(node, stable_columns))
     if len(positions) < len(candidates) and len(positions):
         # A pruned file may hold a newer version of a cell, one that does not meet the condition: without it
         # the query would return the older version.
@@ -653,7 +631,7 @@ def _prune_partitions(
 
 
 def _align_partitions(
-    scans: Sequence[DatasetScan], selected: Sequence[_Selected], snapshot: CubeSnapshot
+    scans: Sequence[DatasetScan], selected: Sequence[_Selected], snapshot: discover.CubeSnapshot
 ) -> tuple[DatasetFiles, ...]:
     """Match the physical partitions of all datasets with those of the seed ("Alignment")."""
     seed_scan, (seed, at) = scans[0], selected[0]
@@ -732,10 +710,8 @@ def _group_values(
             labels,
             np.repeat(files.positions, [len(array) for array in found]),
         )
-    on_column = all_of(
-        predicate for predicate in logical_plan.predicates[scan.name] if predicate[0] == column
-    )
-    keep = tree_mask(pa.table({column: index.values}), on_column).to_numpy(zero_copy_only=False)
+    on_column = expressions.all_of(p for p in logical_plan.predicates[scan.name] if p[0] == column)
+    keep = expressions.tree_mask(pa.table({column: index.values}), on_column).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
     file_of_position = np.full(len(labels) + 1, -1, dtype=np.int64)
     file_of_position[files.positions] = np.arange(len(files.positions))

@@ -26,14 +26,13 @@ from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import arguments
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write import write_tasks
+from kartothek_cube.io_components.write import write_plan, write_tasks
 from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
     WritePlan,
     WriteResult,
     WriteSpec,
     Written,
-    is_merge_mode,
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -257,7 +256,7 @@ class UpdateDataset:
 
     def plan(self) -> WritePlan:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
-        is_merge = is_merge_mode(self.schema_mode)
+        is_merge = write_plan.is_merge_mode(self.schema_mode)
         if self.on_conflict not in ("raise", "replace"):
             raise ValueError(f"on_conflict is 'raise' or 'replace', got {self.on_conflict!r}")
         dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
@@ -293,9 +292,9 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
     arguments.check_partition_keys(dataset, spec.partition_on)
     _merge_indices(dataset, spec.indices, ())
     completed = WriteSpec.of_dataset(
-        spec.store,
         dataset,
         spec.change.metadata,
+        store=spec.store,
         merge_schema=is_merge,
         serializer=spec.serializer,
         sort_by=spec.sort_by,
@@ -538,13 +537,12 @@ class CreateHeader(StoreDataset):
 def create_header(create: CreateHeader) -> DatasetMetadata:
     """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
     plan = create.plan()
-    dataset_uuid, partition_on = plan.spec.uuid, plan.spec.partition_on
-    wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
-    where = f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
-    errors.check_names(where, "column", partition_on, wrapped.names)
-    change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
-    dataset, _ = optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
-    return dataset
+    spec = plan.spec
+    wrapped = make_meta(create.schema, origin=spec.uuid, partition_keys=list(spec.partition_on))
+    where = f"Partition column(s) missing in the schema of dataset {spec.uuid!r}: "
+    errors.check_names(where, "column", spec.partition_on, wrapped.names)
+    change = spec.change_set(WriteResult(spec.uuid, spec.table, wrapped), plan.info)
+    return optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))[0]
 
 
 # -- delete_scope --------------------------------------------------------------------------------------------
@@ -566,25 +564,22 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
         raise TypeError(
             f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
         )
-    where = f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
-    errors.check_names(where, "or unindexed column", element, dataset.index_columns)
-    return AllOf(tuple((column, "==", _value(dataset, column, value)) for column, value in element.items()))
-
-
-def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
-    """The value as a predicate takes it; a scope is generous, ``"2020-01-01"`` stands for a date."""
-    if is_null_value(value):
-        raise ValueError(
-            f"delete_scope of dataset {dataset.uuid!r}: no index knows where {column!r} is null, "
-            "so these rows cannot be removed"
-        )
-    if dataset.schema is None:
-        raise ValueError(
-            f"delete_scope of dataset {dataset.uuid!r}: there is no schema that types {column!r}"
-        )
-    dtype = dataset.schema.field(column).type
-    try:
-        converted = arrow.normalize_value(dtype, value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"delete_scope of dataset {dataset.uuid!r}, column {column!r}: {error}") from error
-    return pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted
+    where = f"delete_scope of dataset {dataset.uuid!r}"
+    needs = f"{where} needs indexed columns: "
+    errors.check_names(needs, "or unindexed column", element, dataset.index_columns)
+    literals = []
+    for column, value in element.items():
+        if is_null_value(value):
+            text = f"no index knows where {column!r} is null, so these rows cannot be removed"
+            raise ValueError(f"{where}: {text}")
+        if dataset.schema is None:
+            raise ValueError(f"{where}: there is no schema that types {column!r}")
+        dtype = dataset.schema.field(column).type
+        # as a predicate takes it; a scope is generous, "2020-01-01" stands for a date
+        try:
+            converted = arrow.normalize_value(dtype, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{where}, column {column!r}: {error}") from error
+        value = pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted
+        literals.append((column, "==", value))
+    return AllOf(tuple(literals))

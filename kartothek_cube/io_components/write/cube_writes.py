@@ -737,14 +737,9 @@ def removal_conditions(
 
 
 def _warn_of_other_keys(
-    caller: arguments.CallerLine,
-    dataset: DatasetMetadata,
-    keys: str,
-    removed: PartitionTable,
-    store: StoreInput,
+    caller: arguments.CallerLine, dataset: DatasetMetadata, keys: str, files: list[str], store: StoreInput
 ) -> None:
     """Warn of a removal from a dataset that was not named and lacks partition keys of the conditions."""
-    files = removed.files[dataset.table_name].to_pylist()
     try:
         extent = errors.format_count(scan.count_rows(open_blobs(store), files), "row")
     except (errors.KartothekCubeError, OSError, ValueError):

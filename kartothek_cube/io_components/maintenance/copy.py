@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, TypeAlias
+from typing import Generic
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import arguments, errors, history, tuning
 from kartothek_cube.core import header as headers
+from kartothek_cube.core import schema as table_schema
 from kartothek_cube.core.commit import header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
 from kartothek_cube.core.cube import consistency, constants, discover
@@ -18,13 +19,6 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema import (
-    SchemaWrapper,
-    VersionedSchema,
-    schema_file_from_bytes,
-    schema_to_bytes,
-    schema_version_of,
-)
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.io_components import runtime
@@ -60,9 +54,9 @@ def plan_copy_dataset(
     check_uuid(target_uuid)
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
-    tables = dataset.tables or [SINGLE_TABLE]
     contents = {
-        table: header_store.read_versioned(source, schema_key(source_uuid, table))[0] for table in tables
+        table: header_store.read_versioned(source, schema_key(source_uuid, table))[0]
+        for table in dataset.tables or [SINGLE_TABLE]
     }
     stored = read_header(source_uuid, source)
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
@@ -87,14 +81,11 @@ def plan_copy_dataset(
         for table, content in contents.items()
         if content is not None or (table == dataset.table_name and dataset.schema is not None)
     }
-    new_state = dataset.copy(uuid=target_uuid)
+    new_state, own = dataset.copy(uuid=target_uuid), dataset.schema
     if dataset.explicit_partitions:
+        parsed = headers.parse_header(header, header_store.header_format(target_key), target_key)
         new_state = DatasetMetadata.load_from_dict(
-            headers.parse_header(header, header_store.header_format(target_key), target_key),
-            source,
-            dataset.schema is not None,
-            schema=dataset.schema,
-            table_name=dataset.table_name,
+            parsed, source, own is not None, schema=own, table_name=dataset.table_name
         )
     keys = {key: target_uuid + key.removeprefix(source_uuid) for key in copied_keys}
     return DatasetCopy(keys, target_key, header, schemas, new_state)
@@ -102,13 +93,13 @@ def plan_copy_dataset(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    version, schema = schema_version_of(dataset.metadata), dataset.schema
-    if content is not None and (
-        schema is None or schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
-    ):
-        return content
-    schema = schema or SchemaWrapper(pa.schema([]), dataset.uuid)
-    return schema_to_bytes(VersionedSchema(schema, version))
+    version, schema = table_schema.schema_version_of(dataset.metadata), dataset.schema
+    if content is not None:
+        stored = None if schema is None else table_schema.schema_file_from_bytes(content, dataset.uuid)
+        if stored is None or stored.of(version).equals(schema):
+            return content
+    schema = schema or table_schema.SchemaWrapper(pa.schema([]), dataset.uuid)
+    return table_schema.schema_to_bytes(table_schema.VersionedSchema(schema, version))
 
 
 def _copy_files(stores: Iterable[StoreInput | BlobStore], keys: Mapping[str, str]) -> None:
@@ -212,12 +203,9 @@ def _copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseExc
     return error
 
 
-CopyTask: TypeAlias = tuple[str, dict[str, str]]
-"""Target uuid of a dataset, and some of its files: source key to target key."""
-
-
-def _run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
+def _run_copy_task(plan: CopyPlan, task: tuple[str, dict[str, str]]) -> None:
     """Copy the files of one task, before any header is copied."""
+    # target uuid of a dataset, and some of its files: source key to target key
     target_uuid, keys = task
     try:
         _copy_files((plan.source, plan.target), keys)
@@ -346,23 +334,19 @@ class CopyCube(Generic[StoreT]):
         errors.check_names(where, "dataset", renamed, selected)
         names = {name: renamed.get(name, name) for name in selected}
         if len(set(names.values())) < len(names):
-            raise ValueError(
-                "renamed_datasets gives the same name to several datasets: "
-                + ", ".join(sorted(names.values()))
-            )
+            listed = ", ".join(sorted(names.values()))
+            raise ValueError(f"renamed_datasets gives the same name to several datasets: {listed}")
         seed = names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset))
         target_cube = renamed_cube.copy(seed_dataset=seed)
         existing = discover.existing_dataset_ids(target_cube.uuid_prefix, target)
         for name in sorted(names.values()):
             if name in existing and not self.overwrite:
                 raise errors.DatasetExistsError(target_cube.ktk_dataset_uuid(name))
-        kept = discover.discover_datasets_unchecked(
-            target_cube.uuid_prefix, target, existing - set(names.values())
-        )
+        others = existing - set(names.values())
+        kept = discover.discover_datasets_unchecked(target_cube.uuid_prefix, target, others)
         consistency.check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
-        uuids = {
-            selected[n].uuid: target_cube.ktk_dataset_uuid(names[n]) for n in cube.commit_order(selected)
-        }
+        order = cube.commit_order(selected)
+        uuids = {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order}
         stores = runtime.store_factory(source), runtime.store_factory(target)
         return CopyPlan(cube, *stores, uuids, target_cube, self.overwrite)
 

@@ -21,14 +21,8 @@ from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.store import (
-    Blob,
-    BlobStore,
-    PreconditionFailed,
-    StoreFactory,
-    StoreInput,
-    open_blobs,
-)
+from kartothek_cube.core.store import Blob, BlobStore, StoreFactory, StoreInput, open_blobs
+from kartothek_cube.core.store.blob_store import PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -91,11 +85,9 @@ def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the newest state, and of the one to which readers go back if it does not get committed."""
     keys = {*dataset_files.referenced_keys(dataset), *dataset_files.schema_keys(dataset, blobs)}
     participation = operation.pending_participation(dataset)
-    if (
-        participation is None
-        or not participation.before
-        or operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED
-    ):
+    if participation is None or not participation.before:
+        return keys
+    if operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED:
         return keys
     # it was committed or aborted since, and this state is archived no more
     with suppress(KeyError):
@@ -180,9 +172,8 @@ def _table_keys(blobs: BlobStore, uuid: str, log: Sequence[str]) -> set[str]:
     if not log:
         return set()
     keys = {key for key in log if not _is_temporary(key)}
-    staged = delta_log.list_finished_stages(
-        uuid, [key.removeprefix(delta_log.log_folder(uuid)) for key in keys]
-    )
+    names = [key.removeprefix(delta_log.log_folder(uuid)) for key in keys]
+    staged = delta_log.list_finished_stages(uuid, names)
     return {*keys.difference(staged), *delta_log.published_keys(blobs, uuid)}
 
 
@@ -416,12 +407,8 @@ def count_states(keys: Iterable[str]) -> int:
 def _report_states(name: str, keys: Sequence[str]) -> None:
     n_states = count_states(keys)
     if n_states:
-        _LOGGER.info(
-            "%s deletes %s: %s of datasets can no longer be read",
-            name,
-            errors.format_count(len(keys), "file"),
-            errors.format_count(n_states, "older state"),
-        )
+        files, states = errors.format_count(len(keys), "file"), errors.format_count(n_states, "older state")
+        _LOGGER.info("%s deletes %s: %s of datasets can no longer be read", name, files, states)
 
 
 @attrs.frozen
@@ -612,10 +599,9 @@ def _delete_cube_headers(
         _delete_dataset_header(blobs, uuid, naming.header_keys(seed) if seed in uuids else ())
     if seed not in uuids:
         # else readers would look for them, should one be created at the moment
+        forget = partial(operation.forget_participants, blobs, seed, [*others, *deleted])
         with suppress(errors.DatasetNotFoundError):
-            header_store.retry_request(
-                partial(operation.forget_participants, blobs, seed, [*others, *deleted])
-            )
+            header_store.retry_request(forget)
 
 
 def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> list[str]:
@@ -710,10 +696,8 @@ class DeleteCube(Generic[StoreT]):
         all_lists = dict(chain.from_iterable(block.items() for block in new))
         prepare = partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced)
         tasks = [[*block, *lists] for block, lists in zip(blocks, new, strict=True)]
-        description = f"delete cube {cube.uuid_prefix}"
-        return delete_files_job(
-            "delete_cube", description, factory, tasks, prepare, "headers", _delete_listed
-        )
+        title, run = f"delete cube {cube.uuid_prefix}", _delete_listed
+        return delete_files_job("delete_cube", title, factory, tasks, prepare, "headers", run)
 
 
 @attrs.frozen

@@ -30,8 +30,8 @@ _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
 COMPUTED_FROM = "kartothek_cube_computed_from"
 
+#: a version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube
 CubeAsOf: TypeAlias = DatasetAsOf | Mapping[str, history.AsOf]
-"""A version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube."""
 
 
 @attrs.frozen
@@ -131,13 +131,14 @@ class CubeHistory(Sequence[CubeState]):
 
 def describe_states(states: Sequence[CubeState]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Columns and cells of a table of states; times are valid for ``as_of``."""
+    counts = [(state.rows_added, state.rows_removed) for state in states]
     cells = {
         "version": [str(state.version) for state in states],
         "time": [format_time(state.time) for state in states],
         "operation": [_describe_operation(state) for state in states],
         "datasets": [", ".join(state.datasets) for state in states],
         "files": [f"+{state.files_added} -{state.files_removed}" for state in states],
-        "rows": [_describe_rows(state) for state in states],
+        "rows": ["" if None in rows else "+{} -{}".format(*rows) for rows in counts],
         "message": [state.message or "" for state in states],
         "job": [format_job(state.job) for state in states],
     }
@@ -148,11 +149,6 @@ def describe_states(states: Sequence[CubeState]) -> tuple[list[str], list[tuple[
 def _describe_operation(state: CubeState) -> str:
     inputs = f" from {format_versions(state.inputs)}" if state.inputs else ""
     return f"{state.operation}{inputs}{' (current)' if state.current else ''}"
-
-
-def _describe_rows(state: CubeState) -> str:
-    is_counted = state.rows_added is not None and state.rows_removed is not None
-    return f"+{state.rows_added} -{state.rows_removed}" if is_counted else ""
 
 
 def format_time(time: datetime) -> str:
@@ -296,8 +292,13 @@ class DatasetHistories:
 
     def cuts(self) -> Iterator[tuple[datetime, Cut]]:
         """The states of the cube, also with hidden datasets, and when they became visible; oldest first."""
+        seed = self.cube.seed_dataset
+        moments = {state.time for state in self.states.get(seed, ())}
+        for name, states in self.states.items():
+            # part of an operation on several datasets: with the commit of the seed
+            moments.update(state.time for state in states if name != seed and not self._is_part(name, state))
         last: Cut = {}
-        for moment in self._moments():
+        for moment in sorted(moments):
             try:
                 cut = self.cut(moment, self.states)
             except errors.StateNotFoundError:
@@ -323,14 +324,6 @@ class DatasetHistories:
         if version < 0 or position < 0 or version_at(times[position]) != version:
             return {}
         return self.cut(times[position], self.states)
-
-    def _moments(self) -> list[datetime]:
-        seed = self.cube.seed_dataset
-        moments = {state.time for state in self.states.get(seed, ())}
-        for name, states in self.states.items():
-            # part of an operation on several datasets: with the commit of the seed
-            moments.update(state.time for state in states if name != seed and not self._is_part(name, state))
-        return sorted(moments)
 
 
 def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
@@ -470,9 +463,8 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
             uuid = cube.ktk_dataset_uuid(name)
             state = history.select_state(uuid, histories.states[name], history.check_as_of(moment))
             if state is None:
-                raise errors.StateNotFoundError(
-                    uuid, str(moment), history.name_states(histories.states[name])
-                )
+                known = history.name_states(histories.states[name])
+                raise errors.StateNotFoundError(uuid, str(moment), known)
             states[name] = state
         return states
     moment, seed = history.check_as_of(as_of), cube.seed_dataset
@@ -544,30 +536,30 @@ def _state_number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def token_versions(token: object) -> dict[str, int]:
-    """The versions of the datasets in a token; none for what is no token."""
-    entries = token.split(",") if is_token(token) else []
-    if not all(map(_TOKEN_ENTRY.fullmatch, entries)):
-        return {}
-    return {name: _state_number(state) for name, _, state in (entry.partition("@") for entry in entries)}
-
-
-def check_token(token: str) -> None:
-    """Raise ValueError for a text that has not the form of a token."""
+def parse_token(token: str) -> dict[str, str]:
+    """The names of the states in a token, by dataset id; raises ValueError for what is no token."""
     for entry in token.split(","):
         if not _TOKEN_ENTRY.fullmatch(entry):
             raise ValueError(f"{token!r} is no token of a state of a cube: {entry!r} is none of a dataset")
+    return dict(entry.split("@") for entry in token.split(","))
+
+
+def token_versions(token: object) -> dict[str, int]:
+    """The versions of the datasets in a token; none for what is no token."""
+    with suppress(ValueError):
+        return {n: _state_number(state) for n, state in parse_token(token).items()} if is_token(token) else {}
+    return {}
 
 
 def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
     """The datasets in the state of a token: one request for each that has changed, besides the headers."""
-    check_token(token)
+    states = parse_token(token)
     current = discover.load_snapshot(cube, blobs, None).datasets
-    names_now = {entry.partition("@")[0]: entry for entry in make_token(current, blobs).split(",")}
+    unchanged = set(make_token(current, blobs).split(","))
     datasets = {}
-    for entry in token.split(","):
-        name, _, state = entry.partition("@")
-        if names_now.get(name) == entry:
+    for name, state in states.items():
+        entry = f"{name}@{state}"
+        if entry in unchanged:
             datasets[name] = current[name]
             continue
         uuid = cube.ktk_dataset_uuid(name)
@@ -578,9 +570,8 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
                 known = history.name_states(history.list_states(uuid, blobs))
             except errors.DatasetNotFoundError:
                 known = ""
-            raise errors.StateNotFoundError(
-                uuid, f"version {_state_number(state)} of token {entry}", known
-            ) from None
+            text = f"version {_state_number(state)} of token {entry}"
+            raise errors.StateNotFoundError(uuid, text, known) from None
     return datasets
 
 

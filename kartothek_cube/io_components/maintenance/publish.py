@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -153,21 +153,17 @@ def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] |
 
 
 def _publish(
-    uuids: Mapping[str, str],
-    store: StoreInput,
-    format: str,
-    on_commit: bool | None,
-    compacted: Cube | None = None,
+    uuids: dict[str, str], store: StoreInput, format: str, on_commit: bool | None, cube: Cube | None = None
 ) -> CountsByDataset:
-    """Publish all datasets or none, `uuids` by name; `compacted`: the cube, if it may be compacted first."""
+    """Publish all datasets or none, `uuids` by name; `cube`: that which may be compacted first."""
     blobs = open_blobs(store)
     facts = {uuid: table.read_new_groups(blobs, uuid, format) for uuid in uuids.values()}
     groups = chain.from_iterable(known.items() for known in facts.values())
     problems = {group: fact.problem for group, fact in groups if fact.problem is not None}
     if problems:
-        if compacted is None:
+        if cube is None:
             raise ValueError(next(iter(problems.values())))
-        job = rewrite.compact_files_job(compacted, store, set(chain.from_iterable(problems)))
+        job = rewrite.compact_files_job(cube, store, set(chain.from_iterable(problems)))
         execute(job, runtime.available_cores())
     counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
@@ -181,9 +177,8 @@ def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
     """Set whether each commit publishes the dataset."""
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     if state.metadata.get(PUBLISH) != format:
-        change = ChangeSet(
-            uuid, state.table_name, metadata={PUBLISH: format}, info=history.describe_operation("publish")
-        )
+        info = history.describe_operation("publish")
+        change = ChangeSet(uuid, state.table_name, metadata={PUBLISH: format}, info=info)
         table.publish_committed(blobs, commit(blobs, change)[0])
 
 
@@ -340,9 +335,8 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
                 write_commit.check_outcome(plan, write.changes, states)
         return write_commit.commit_datasets(plan, write.changes, blobs)
     except errors.DatasetNotFoundError as error:
-        raise errors.ConcurrentWriteError(
-            error.dataset_uuid, detail="The dataset was deleted since the write was staged. Write again."
-        ) from error
+        detail = "The dataset was deleted since the write was staged. Write again."
+        raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
 
 
 def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:

@@ -17,15 +17,9 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
-from kartothek_cube.io_components.maintenance.garbage import finish_operations
-from kartothek_cube.io_components.maintenance.history import (
-    CubeAsOf,
-    CubeState,
-    Cut,
-    DatasetHistories,
-    collect_history,
-    resolve_as_of,
-)
+from kartothek_cube.io_components.maintenance import garbage
+from kartothek_cube.io_components.maintenance import history as cube_history
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeState, Cut, DatasetHistories
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
@@ -101,11 +95,11 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackP
     state = history.state_as_of(uuid, blobs, as_of)
     missing = header_store.missing_files(blobs, uuid, dataset_files.file_keys(state))
     if missing:
-        raise errors.CorruptDatasetError(
-            missing[0],
+        text = (
             f"the state of dataset {uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
-            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
+            "but these are gone; a cleanup that knows nothing of histories may have deleted them"
         )
+        raise errors.CorruptDatasetError(missing[0], text)
     base = _read_base(blobs, uuid, state.table_name)
     current = base.state
     kept = {} if current is None else change.inherited_settings(current.metadata)
@@ -129,9 +123,8 @@ def plan_hiding(uuid: str, blobs: BlobStore) -> RollbackPlan:
 
 
 def _read_base(blobs: BlobStore, uuid: str, table: str) -> header_store.BaseState:
-    return settle(
-        blobs, lambda: header_store.read_optional_base(blobs, uuid, table, metadata_key_from_uuid(uuid))
-    )
+    key = metadata_key_from_uuid(uuid)
+    return settle(blobs, lambda: header_store.read_optional_base(blobs, uuid, table, key))
 
 
 #: remedy for a rollback that another writer has overtaken
@@ -140,18 +133,12 @@ _REPEAT = "Look at the newest state, and go back again if that is still wanted."
 
 def finish_rollback(blobs: BlobStore, plan: RollbackPlan, role: Role = None) -> optimistic.Result:
     """Commit an older state as a new one; the state that it replaces is archived."""
-    base, info = plan.base, history.describe_operation("rollback")
+    base, info, mode = plan.base, history.describe_operation("rollback"), change.WriteMode.REPLACE
+    keys = dataset_files.file_keys(plan.state)
     for _ in header_store.attempts():
         try:
             state, receipt = optimistic.commit_state(
-                blobs,
-                base,
-                plan.state,
-                dataset_files.file_keys(plan.state),
-                mode=change.WriteMode.REPLACE,
-                role=role,
-                info=info,
-                hides=plan.hides,
+                blobs, base, plan.state, keys, mode=mode, role=role, info=info, hides=plan.hides
             )
         except PreconditionFailed as error:
             base = _read_base(blobs, plan.state.uuid, plan.state.table_name)
@@ -290,7 +277,7 @@ def rollback_cube(
     cube = discover.find_cube(cube, store)
     blobs, info = open_blobs(store), history.describe_operation("rollback")
     # an operation whose writer was killed is no state to return to, nor one to replace
-    finish_operations(cube, blobs)
+    garbage.finish_operations(cube, blobs)
     histories = DatasetHistories(cube, blobs)
     existing = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs)
     states, absent = _select_states(histories, as_of, ktk_cube_dataset_ids, existing)
@@ -315,18 +302,16 @@ def check_rollback(cube: Cube, store: StoreInput, as_of: CubeAsOf, names: Iterab
 
 
 def _select_states(
-    histories: DatasetHistories,
-    as_of: CubeAsOf,
-    requested: str | Iterable[str] | None,
-    existing: Collection[str],
+    histories: DatasetHistories, as_of: CubeAsOf, ids: str | Iterable[str] | None, existing: Collection[str]
 ) -> tuple[Cut, list[str]]:
     """The states that a rollback restores, and the datasets that it hides."""
     cube = histories.cube
-    names = cube.commit_order(discover.choose_datasets(cube, requested, histories.states))
-    states = resolve_as_of(histories, as_of, names)
+    names = cube.commit_order(discover.choose_datasets(cube, ids, histories.states))
+    states = cube_history.resolve_as_of(histories, as_of, names)
     absent = [] if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
     if not absent and all(state.current for state in states.values()):
-        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, collect_history(histories))
+        listed = cube_history.collect_history(histories)
+        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, listed)
     return states, absent
 
 

@@ -238,10 +238,6 @@ class VerifyContext:
     mapping: ColumnMapping | None = attrs.field(eq=False, repr=False)
 
 
-VerifyTask: TypeAlias = tuple[str, Sequence[str], Sequence[str]]
-"""Name of a dataset, labels and keys of some of its partitions."""
-
-
 @attrs.frozen
 class VerifyResult:
     """What was found in files of a dataset."""
@@ -519,18 +515,18 @@ def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataT
 # -- run: rules of data files --------------------------------------------------------------------------------
 
 
-def _run(contexts: Mapping[str, VerifyContext], task: VerifyTask) -> tuple[str, VerifyResult]:
-    """Check the files of some partitions."""
+def _run(
+    contexts: Mapping[str, VerifyContext], task: tuple[str, Sequence[str], Sequence[str]]
+) -> tuple[str, VerifyResult]:
+    """Check the files of some partitions, given by the name of the dataset, labels and keys."""
     dataset, labels, keys = task
     context = contexts[dataset]
-    blobs = open_blobs(context.store)
+    blobs, results = open_blobs(context.store), []
     values = PartitionTable(labels, {context.table: keys}).keys(context.partition_keys, context.schema)
-    return dataset, _merge(
-        [
-            _check_file(context, blobs, label, key, {column: array[row] for column, array in values.items()})
-            for row, (label, key) in enumerate(zip(labels, keys, strict=True))
-        ]
-    )
+    for row, (label, key) in enumerate(zip(labels, keys, strict=True)):
+        own = {column: array[row] for column, array in values.items()}
+        results.append(_check_file(context, blobs, label, key, own))
+    return dataset, _merge(results)
 
 
 def _merge(results: Sequence[VerifyResult]) -> VerifyResult:
@@ -677,9 +673,8 @@ def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table
         return
     names = [column for column in context.cell if column in table.column_names]
     for columns in product(*(_in_stored_units(table.column(name)) for name in names)):
-        (suffix,) = table_writer.cells_suffixes(
-            names, pa.table(list(columns), names=names), np.zeros(1, np.int64)
-        )
+        rows = pa.table(list(columns), names=names)
+        (suffix,) = table_writer.cells_suffixes(names, rows, np.zeros(1, np.int64))
         # of rows that are not sorted, or repeat a cell, this is not known, and reported already
         if not suffix or cells_of_names([f"{'0' * 32}{suffix}"]) == cells_of_names([label]):
             return
@@ -728,10 +723,8 @@ def _index_problems(
         unknown = used.filter(pa.array(dataset.partition_table.positions(used) < 0)).to_pylist()
         if unknown:
             counts = format_count(len(unknown), "partition")
-            text = (
-                f"the index of {column} knows {counts} that the dataset does not have, such as {unknown[0]}"
-            )
-            yield Problem(uuid, "index-unknown-partition", key, text, column)
+            text = f"knows {counts} that the dataset does not have, such as {unknown[0]}"
+            yield Problem(uuid, "index-unknown-partition", key, f"the index of {column} {text}", column)
     if entries is not None:
         for kind, text in _compare_entries(data, entries):
             yield Problem(uuid, kind, key, f"the index of {column} {text}", column)
@@ -755,10 +748,8 @@ def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[s
         ("index-excess", np.setdiff1d(stored, true), "has entries that the data does not have:"),
     ):
         if len(excess):
-            examples = "; ".join(
-                f"{values[row].as_py()!r} in {labels[row].as_py()}"
-                for row in rows[excess[:_EXAMPLES]].tolist()
-            )
+            first = rows[excess[:_EXAMPLES]].tolist()
+            examples = "; ".join(f"{values[row].as_py()!r} in {labels[row].as_py()}" for row in first)
             yield kind, f"{text} {format_count(len(excess), 'value')} in partitions, as {examples}"
 
 

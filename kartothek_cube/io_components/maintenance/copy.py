@@ -9,7 +9,7 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, errors, history, tuning
+from kartothek_cube.core import arguments, errors, history, naming, tuning
 from kartothek_cube.core import header as headers
 from kartothek_cube.core import schema as table_schema
 from kartothek_cube.core.commit import header_store, optimistic
@@ -18,7 +18,6 @@ from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
-from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.io_components import runtime
@@ -51,12 +50,12 @@ def plan_copy_dataset(
     uuids: Mapping[str, str] | None = None,
 ) -> DatasetCopy:
     """Plan the copy of a state (None: the newest one); `uuids` are those of all copied datasets."""
-    check_uuid(target_uuid)
+    naming.check_uuid(target_uuid)
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
     contents = {
-        table: header_store.read_versioned(source, schema_key(source_uuid, table))[0]
-        for table in dataset.tables or [SINGLE_TABLE]
+        table: header_store.read_versioned(source, naming.schema_key(source_uuid, table))[0]
+        for table in dataset.tables or [naming.SINGLE_TABLE]
     }
     stored = read_header(source_uuid, source)
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
@@ -77,7 +76,7 @@ def plan_copy_dataset(
         _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
     copied_keys = sorted({*file_keys(dataset), *statistics})
     schemas = {
-        schema_key(target_uuid, table): _schema_of(dataset, content)
+        naming.schema_key(target_uuid, table): _schema_of(dataset, content)
         for table, content in contents.items()
         if content is not None or (table == dataset.table_name and dataset.schema is not None)
     }
@@ -120,7 +119,7 @@ def _put_copy(
 ) -> optimistic.Result:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
     uuid, table = copy.state.uuid, copy.state.table_name
-    own = schema_key(uuid, table)
+    own = naming.schema_key(uuid, table)
     for key, content in copy.schemas.items():
         # further tables, which only kartothek 3 wrote
         if key != own:

@@ -21,8 +21,7 @@ from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.store import Blob, BlobStore, StoreFactory, StoreInput, open_blobs
-from kartothek_cube.core.store.blob_store import PreconditionFailed
+from kartothek_cube.core.store import Blob, BlobStore, StoreFactory, StoreInput, blob_store, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -270,7 +269,7 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     for key, (content, token) in versions.items():
         if content is not None:
             # refused: a first commit has written it again, and needs it
-            with suppress(PreconditionFailed):
+            with suppress(blob_store.PreconditionFailed):
                 blobs.delete_if(key, token)
     # a commit may have taken over the tombstones from their file
     with suppress(errors.DatasetNotFoundError):
@@ -479,7 +478,7 @@ def _delete_hidden(
         uuid = cube.ktk_dataset_uuid(name)
         limit = retention_cutoff(blobs, f"{uuid}/", retention)
         # refused: the dataset was created again
-        with suppress(errors.DatasetNotFoundError, PreconditionFailed):
+        with suppress(errors.DatasetNotFoundError, blob_store.PreconditionFailed):
             stored = dataset_files.read_header(uuid, blobs, with_token=True)
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
             if not operation.is_hidden(state) or operation.resolve_pending(blobs, state) is not state:

@@ -13,25 +13,21 @@ import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import dataset_files, errors, history, partition, tuning
+from kartothek_cube.core import dataset_files, errors, factory, history, naming, partition, tuning
 from kartothek_cube.core.commit.operation import is_hidden, resolve_pending
-from kartothek_cube.core.cube import discover
-from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.factory import DatasetAsOf, StagedState
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
-from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components import scan
-from kartothek_cube.io_components.runtime import ordered_map
+from kartothek_cube.io_components import runtime, scan
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
 COMPUTED_FROM = "kartothek_cube_computed_from"
 
 #: a version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube
-CubeAsOf: TypeAlias = DatasetAsOf | Mapping[str, history.AsOf]
+CubeAsOf: TypeAlias = factory.DatasetAsOf | Mapping[str, history.AsOf]
 
 
 @attrs.frozen
@@ -178,7 +174,7 @@ class DatasetHistories:
         self.cube, self.blobs = cube, blobs
         names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
         self._threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-        listed = zip(names, ordered_map(self._list_states, names, self._threads), strict=True)
+        listed = zip(names, runtime.ordered_map(self._list_states, names, self._threads), strict=True)
         self.states = {name: states for name, states in listed if states}
         if not self.states:
             raise discover.cube_not_found(cube.uuid_prefix, blobs)
@@ -211,7 +207,7 @@ class DatasetHistories:
                 self.load(*item)
 
         missing = [(name, state) for name, state in pairs if (name, state.version) not in self._loaded]
-        for _ in ordered_map(load, missing, self._threads):
+        for _ in runtime.ordered_map(load, missing, self._threads):
             pass
 
     def record(self, name: str, state: history.DatasetState) -> CommitRecord | None:
@@ -491,7 +487,7 @@ def datasets_as_of(
     """The datasets of a cube as of one of its states."""
     blobs = open_blobs(store)
     datasets: Mapping[str, DatasetMetadata] | None = None
-    if isinstance(as_of, StagedState):
+    if isinstance(as_of, factory.StagedState):
         datasets = as_of.load_datasets(cube, blobs)
     elif is_token(as_of):
         datasets = load_token(cube, blobs, as_of)
@@ -511,7 +507,7 @@ def datasets_as_of(
         for name in sorted(set(chosen) - set(datasets)):
             known = history.name_states(histories.states[name])
             raise errors.StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
-    check_cube(datasets, cube)
+    consistency.check_cube(datasets, cube)
     return {name: datasets[name] for name in chosen if name in datasets}
 
 
@@ -521,7 +517,7 @@ def make_token(datasets: Mapping[str, DatasetMetadata], blobs: BlobStore) -> str
     for name, dataset in sorted(datasets.items()):
         # that of a state of other software depends on the time of its header
         has_version = history.recorded_version(dataset) is not None
-        key = next((k for k in header_keys(dataset.uuid) if has_version or blobs.exists(k)), "")
+        key = next((k for k in naming.header_keys(dataset.uuid) if has_version or blobs.exists(k)), "")
         names.append(f"{name}@{history.snapshot_name(dataset, blobs, key).removesuffix('.state')}")
     return ",".join(names)
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube import display
+from kartothek_cube import display, kartothek_helpers
 from kartothek_cube.core import arguments, arrow, dataset_files, errors, evolution, history, partition
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -26,7 +26,6 @@ from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, single_step_job
 from kartothek_cube.io_components.maintenance import history as cube_history
-from kartothek_cube.kartothek_helpers import file_stats
 
 #: numbers by name, of datasets
 Stats: TypeAlias = dict[str, dict[str, int]]
@@ -46,7 +45,7 @@ def _run_stats(store: StoreInput, task: tuple[str, list[str]]) -> Stats:
     blobs, (name, keys) = open_blobs(store), task
     blobsize = rows = 0
     for key in keys:
-        size, n_rows = file_stats(blobs, key)
+        size, n_rows = kartothek_helpers.file_stats(blobs, key)
         runtime.progress_advance(size)
         blobsize, rows = blobsize + size, rows + n_rows
     return {name: {"blobsize": blobsize, "rows": rows}}

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 from typing import Self
 
-from kartothek_cube.core import errors, history
+from kartothek_cube.core import errors, history, uuid
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.maintenance.garbage import store_time
 from kartothek_cube.io_components.maintenance.history import make_token
 
@@ -33,7 +32,7 @@ class CubePin:
 
     def __init__(self, cube: Cube, blobs: BlobStore, lease: timedelta) -> None:
         self._cube, self._blobs, self._lease = cube, blobs, lease
-        self._id, self._ended = gen_uuid(), Event()
+        self._id, self._ended = uuid.gen_uuid(), Event()
         self._keys: list[str] = []
         for _ in header_store.attempts():
             self._datasets = discover.load_snapshot(cube, blobs, None).datasets
@@ -48,7 +47,7 @@ class CubePin:
     def renew(self) -> None:
         """Extend the lease, from now on. In a ``with`` block this is done in the background."""
         prefix = self._cube.ktk_dataset_uuid(self._cube.seed_dataset)
-        now = store_time(self._blobs, f"{prefix}.{gen_uuid()}.tmp")
+        now = store_time(self._blobs, f"{prefix}.{uuid.gen_uuid()}.tmp")
         expires = int(now + self._lease.total_seconds())
         self.expires = datetime.fromtimestamp(expires, UTC)
         states = dict(entry.split("@") for entry in self.token.split(","))

@@ -10,7 +10,7 @@ from typing import Literal
 
 import attrs
 
-from kartothek_cube.core import errors, history
+from kartothek_cube.core import errors, history, naming
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.optimistic import commit, is_committed
@@ -18,7 +18,6 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.naming import PUBLISH
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import arguments, facade, runtime
 from kartothek_cube.io_components.job import CountsByDataset, Job, execute, single_step_job
@@ -176,9 +175,9 @@ def _publish(
 def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
     """Set whether each commit publishes the dataset."""
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    if state.metadata.get(PUBLISH) != format:
+    if state.metadata.get(naming.PUBLISH) != format:
         info = history.describe_operation("publish")
-        change = ChangeSet(uuid, state.table_name, metadata={PUBLISH: format}, info=info)
+        change = ChangeSet(uuid, state.table_name, metadata={naming.PUBLISH: format}, info=info)
         table.publish_committed(blobs, commit(blobs, change)[0])
 
 

@@ -7,14 +7,13 @@ from functools import partial
 
 import attrs
 
-from kartothek_cube.core import arguments, dataset_files, errors, history, partition
+from kartothek_cube.core import arguments, dataset_files, errors, history, naming, partition
 from kartothek_cube.core.commit import change, header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, settle
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
 from kartothek_cube.io_components.maintenance import garbage
@@ -123,7 +122,7 @@ def plan_hiding(uuid: str, blobs: BlobStore) -> RollbackPlan:
 
 
 def _read_base(blobs: BlobStore, uuid: str, table: str) -> header_store.BaseState:
-    key = metadata_key_from_uuid(uuid)
+    key = naming.metadata_key_from_uuid(uuid)
     return settle(blobs, lambda: header_store.read_optional_base(blobs, uuid, table, key))
 
 

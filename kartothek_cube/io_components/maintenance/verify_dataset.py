@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import arrow, dataset_files, errors, factory, history, naming, pruning
-from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core import arguments, arrow, dataset_files, errors, factory, history, naming, pruning
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import constants, discover
@@ -829,6 +828,6 @@ def _finish(
 
 def verify_dataset_job(dataset: factory.DatasetFactory, *, deep: bool = True) -> Job[Report]:
     """Check the files of a dataset, then its indices."""
-    check_flag("deep", deep)
+    arguments.check_flag("deep", deep)
     uuid, store = dataset.dataset_uuid, dataset.store_factory
     return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)})

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import evolution, pandas_conversion, tuning, uuid
-from kartothek_cube.core.arguments import parse_name, parse_names
+from kartothek_cube.core import arguments, evolution, pandas_conversion, tuning, uuid
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import make_meta
@@ -170,11 +169,11 @@ class AdoptDataset:
 
     def job(self, blocksize: int | None = None) -> Job[Adoption]:
         """Check the table and the cube, then copy files in independent tasks, then commit."""
-        dataset_id = parse_name("dataset_id", self.dataset_id)
+        dataset_id = arguments.parse_name("dataset_id", self.dataset_id)
         user = None if self.metadata is None else {dataset_id: self.metadata}
         keys = None
         if self.partition_on is not None:
-            keys = {dataset_id: parse_names("partition_on", self.partition_on)}
+            keys = {dataset_id: arguments.parse_names("partition_on", self.partition_on)}
         new = cube_writes.BuildCube if dataset_id == self.cube.seed_dataset else cube_writes.ExtendCube
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
         plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()

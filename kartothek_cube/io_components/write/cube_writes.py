@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, contract, errors, expressions, pruning
+from kartothek_cube.core import arguments, contract, errors, expressions, pruning, transforms
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
@@ -18,7 +18,6 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
-from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
@@ -597,7 +596,7 @@ def _check_partition_on(
 def _with_stored_transforms(cube: Cube, dataset: DatasetMetadata) -> Cube:
     """The cube with the partition transforms of a stored dataset, if it has a record of them."""
     # kartothek records none
-    stored = read_transforms(dataset.metadata)
+    stored = transforms.read_transforms(dataset.metadata)
     if stored is None:
         return cube
     if cube.transforms and set(cube.transforms) != set(stored):

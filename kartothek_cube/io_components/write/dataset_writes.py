@@ -24,8 +24,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components import arguments
-from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components import arguments, runtime
 from kartothek_cube.io_components.write import write_plan, write_tasks
 from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
@@ -107,7 +106,7 @@ class StoreDataset:
         """Plan to write a new dataset."""
         uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
         mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
-        spec = _new_spec(self, store_factory(self.store), uuid, mode)
+        spec = _new_spec(self, runtime.store_factory(self.store), uuid, mode)
         if self.overwrite:
             # absent, or damaged: overwriting is how a user repairs it
             with suppress(KeyError, NotImplementedError, errors.CorruptDatasetError):

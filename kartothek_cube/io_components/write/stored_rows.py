@@ -12,9 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock, errors, evolution, history, pandas_conversion
+from kartothek_cube.core import arguments, clock, errors, evolution, history, pandas_conversion
 from kartothek_cube.core import contract as contracts
-from kartothek_cube.core.arguments import check_flag, parse_name
 from kartothek_cube.core.arrow import Mask, same_type, to_numpy
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, WriteMode
@@ -396,9 +395,9 @@ def set_contract(
     kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
     """
     cube = discover.find_cube(cube, store)
-    check_flag("check_existing", check_existing)
+    arguments.check_flag("check_existing", check_existing)
     blobs, contract = open_blobs(store), Contract.make(rules)
-    dataset, existing = parse_name("dataset", dataset), discover.discover_datasets(cube, blobs)
+    dataset, existing = arguments.parse_name("dataset", dataset), discover.discover_datasets(cube, blobs)
     discover.choose_datasets(cube, dataset, existing)
     state = existing[dataset]
     schema = consistency.arrow_schema(state)
@@ -472,7 +471,7 @@ def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[Con
     >>> list_contract(cube, store, "seed")
     [NotNull(checked=True, column='PEOPLE')]
     """
-    cube, dataset = discover.find_cube(cube, store), parse_name("dataset", dataset)
+    cube, dataset = discover.find_cube(cube, store), arguments.parse_name("dataset", dataset)
     existing = discover.discover_datasets(cube, open_blobs(store))
     discover.choose_datasets(cube, dataset, existing)
     return list(Contract.of(existing[dataset].uuid, existing[dataset].metadata).rules)

@@ -119,22 +119,19 @@ def _put_copy(
 ) -> optimistic.Result:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
     uuid, table = copy.state.uuid, copy.state.table_name
-    own = naming.schema_key(uuid, table)
+    own, files = naming.schema_key(uuid, table), list(copy.keys.values())
     for key, content in copy.schemas.items():
         # further tables, which only kartothek 3 wrote
         if key != own:
             target.put(key, content, durable=True)
     for _ in header_store.attempts():
-        base = settle(
-            target,
-            lambda: header_store.read_replaced_base(target, uuid, table, copy.header_key),
-            replaces=True,
-        )
+        read = partial(header_store.read_replaced_base, target, uuid, table, copy.header_key)
+        base = settle(target, read, replaces=True)
         if base.state is not None and not overwrite and base.header != copy.header:
             raise errors.DatasetExistsError(uuid)
         try:
             state, receipt = optimistic.commit_copy(
-                target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
+                target, base, copy.state, copy.header, copy.schemas.get(own), files, role
             )
         except PreconditionFailed:
             # another writer was faster: decide again on its state
@@ -218,9 +215,8 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
     source, target = open_blobs(plan.source), open_blobs(plan.target)
     prefix = plan.cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     # one state of all datasets
-    states = discover.discover_datasets_unchecked(
-        plan.cube.uuid_prefix, source, [uuid.removeprefix(prefix) for uuid in plan.uuids]
-    )
+    names = [uuid.removeprefix(prefix) for uuid in plan.uuids]
+    states = discover.discover_datasets_unchecked(plan.cube.uuid_prefix, source, names)
     copies: dict[str, DatasetCopy] = {}
     started: list[str] = []
 

@@ -118,18 +118,10 @@ def _list_finished_tombstones(
     present = blobs.list(f"{uuid}/")
     remaining = {header_store.tombstone_name(blob.key) for blob in present}
     remaining -= {header_store.tombstone_name(blob.key) for blob in garbage}
-    names = {
-        name: header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}})
-        for name, entry in entries.items()
-    }
-    finished = {name for name, files in names.items() if not files & remaining}
-    return [
-        blob
-        for blob in present
-        if header_store.is_tombstone_file(blob.key)
-        and is_older(blob, limit)
-        and blob.key.rpartition("/")[2].partition(".")[0] in finished
-    ]
+    own = {name: {naming.TOMBSTONES_KEY: {name: entry}} for name, entry in entries.items()}
+    finished = {n for n, e in own.items() if header_store.list_tombstoned_files(e).isdisjoint(remaining)}
+    old = [b for b in present if header_store.is_tombstone_file(b.key) and is_older(b, limit)]
+    return [blob for blob in old if blob.key.rpartition("/")[2].partition(".")[0] in finished]
 
 
 def history_keys(

@@ -233,11 +233,9 @@ class DatasetHistories:
 
     def select_visible(self, states: Cut) -> Cut:
         """The states of the datasets that are not hidden."""
-        return {
-            name: state
-            for name, state in states.items()
-            if (own := self.load(name, state)) is not None and not is_hidden(own)
-        }
+        loaded = {name: self.load(name, state) for name, state in states.items()}
+        visible = {name for name, own in loaded.items() if own is not None and not is_hidden(own)}
+        return {name: state for name, state in states.items() if name in visible}
 
     def cut(self, moment: datetime, names: Iterable[str]) -> Cut:
         """The states of datasets at a point in time, also of those that a rollback had hidden."""

@@ -304,13 +304,10 @@ class ListCubeChanges(Generic[StoreT]):
         cube, blobs = self.cube, open_blobs(self.store)
         new = load_snapshot(cube, blobs, None).datasets
         requested = arguments.parse_name_set_optional("datasets", self.datasets)
-        old: Mapping[str, DatasetMetadata] = {}
-        if self.changed_since is not None:
-            old = load_earlier(cube, blobs, self.changed_since)
+        old: States = {} if self.changed_since is None else load_earlier(cube, blobs, self.changed_since)
         names = choose_datasets(cube, requested, {*old, *new})
-        changes = compare_cubes(
-            cube, *({n: ds for n, ds in state.items() if n in names} for state in (old, new))
-        )
+        states = ({n: ds for n, ds in state.items() if n in names} for state in (old, new))
+        changes = compare_cubes(cube, *states)
         seed = new.get(cube.seed_dataset) or old[cube.seed_dataset]
         result = CubeChanges(_to_frame(cube, changes, seed), cube_history.make_token(new, blobs))
         description = f"list changes of cube {cube.uuid_prefix}"
@@ -427,12 +424,9 @@ class CubeLineage:
         list of dict
             Events to be sent as JSON.
         """
-        return [
-            {"eventType": kind, **_run_event(self.cube, entry, namespace)}
-            for entry in self.datasets.values()
-            for kind in ("START", "COMPLETE")
-            if entry.time is not None
-        ]
+        timed = [entry for entry in self.datasets.values() if entry.time is not None]
+        events = [_run_event(self.cube, entry, namespace) for entry in timed]
+        return [{"eventType": kind, **event} for event in events for kind in ("START", "COMPLETE")]
 
 
 def _run_event(cube: Cube, entry: DatasetLineage, namespace: str) -> dict[str, object]:
@@ -564,9 +558,7 @@ def _find_computation(dataset: DatasetMetadata, blobs: BlobStore, token: str) ->
     for state in reversed(history.list_states(dataset.uuid, blobs)):
         with suppress(errors.StateNotFoundError):
             loaded = history.load_state(dataset.uuid, blobs, state)
-            if (
-                history.operation_info(loaded).name == "compute"
-                and loaded.metadata.get(cube_history.COMPUTED_FROM) == token
-            ):
+            is_same = loaded.metadata.get(cube_history.COMPUTED_FROM) == token
+            if is_same and history.operation_info(loaded).name == "compute":
                 return loaded
     return dataset

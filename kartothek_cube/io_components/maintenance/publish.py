@@ -138,11 +138,8 @@ class PublishDataset:
         table.check_format(self.format)
         dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
-        return single_step_job(
-            "publish",
-            f"publish dataset {uuid}",
-            lambda: _publish({uuid: uuid}, store, self.format, self.on_commit)[uuid],
-        )
+        publish = partial(_publish, {uuid: uuid}, store, self.format, self.on_commit)
+        return single_step_job("publish", f"publish dataset {uuid}", lambda: publish()[uuid])
 
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
@@ -221,11 +218,11 @@ class UnpublishCube:
     def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Delete logs."""
         uuids, blobs = _choose_uuids(self.cube, self.store, self.datasets), open_blobs(self.store)
-        return single_step_job(
-            "unpublish",
-            f"unpublish cube {self.cube.uuid_prefix}",
-            lambda: CountsByDataset({name: _unpublish(blobs, uuid) for name, uuid in uuids.items()}),
-        )
+
+        def run() -> CountsByDataset:
+            return CountsByDataset({name: _unpublish(blobs, uuid) for name, uuid in uuids.items()})
+
+        return single_step_job("unpublish", f"unpublish cube {self.cube.uuid_prefix}", run)
 
 
 @attrs.frozen

@@ -290,10 +290,8 @@ def rollback_cube(
     plans |= {name: plan_hiding(cube.ktk_dataset_uuid(name), blobs) for name in absent}
     remaining = {name: dataset for name, dataset in existing.items() if name not in absent}
     check_cube({**remaining, **{n: plan.state for n, plan in plans.items() if not plan.hides}}, cube)
-    steps = {
-        cube.ktk_dataset_uuid(name): partial(finish_rollback, blobs, plans[name])
-        for name in cube.commit_order(plans)
-    }
+    order = cube.commit_order(plans)
+    steps = {cube.ktk_dataset_uuid(n): partial(finish_rollback, blobs, plans[n]) for n in order}
     result = commit_cube(cube, blobs, steps, info)
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
 

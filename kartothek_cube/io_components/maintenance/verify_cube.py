@@ -74,7 +74,7 @@ class VerifyCube(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[Report]:
         """Check the headers, then files of the datasets, then their indices."""
-        cube, store = self.cube, store_factory(self.store)
+        cube, store, deep = self.cube, store_factory(self.store), self.deep
         blobs = discover.open_existing(cube.uuid_prefix, self.store)
         existing = discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:
@@ -85,9 +85,7 @@ class VerifyCube(Generic[StoreT]):
             # deleted since the listing
             with suppress(errors.DatasetNotFoundError):
                 uuid, cell = cube.ktk_dataset_uuid(name), cube.dimension_columns
-                plans[name] = verify_dataset.plan_verify(
-                    uuid, self.store, deep=self.deep, cell=cell, not_null=keys
-                )
+                plans[name] = verify_dataset.plan_verify(uuid, store, deep=deep, cell=cell, not_null=keys)
         problems = list(_cube_problems(cube, plans, existing))
         find_more = partial(_find_more, cube, store, plans, problems)
         return verify_dataset.verify_job("cube", cube.uuid_prefix, store, plans, find_more)

@@ -482,11 +482,8 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         types = _key_types(dataset, blobs)
         if types is None:
             return None
-        merged = validate_compatible(
-            make_meta(parquet.read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
-            for file in files
-            if file.endswith(naming.PARQUET_FILE_SUFFIX)
-        )
+        footers = [parquet.read_footer(blobs, f)[0] for f in files if f.endswith(naming.PARQUET_FILE_SUFFIX)]
+        merged = validate_compatible(make_meta(f.schema.to_arrow_schema(), key) for f in footers)
     except (errors.CorruptDatasetError, KeyError, ValueError):
         # damaged or missing data files, and other datasets, are problems of their own
         return None
@@ -780,11 +777,10 @@ def verify_job(
     find_more: FindMore = lambda results: (),
 ) -> Job[Report]:
     """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
-    tasks = [
-        (dataset, labels, keys)
-        for dataset, plan in plans.items()
-        for labels, keys in zip(*(batched(each, _PARTITIONS_PER_TASK) for each in plan.files), strict=True)
-    ]
+    tasks = []
+    for dataset, plan in plans.items():
+        blocks = (batched(each, _PARTITIONS_PER_TASK) for each in plan.files)
+        tasks += [(dataset, labels, keys) for labels, keys in zip(*blocks, strict=True)]
     return Job(
         name=f"verify_{kind}",
         description=f"verify {kind} {name}",

@@ -313,10 +313,9 @@ def _has_stored_form(
         return False
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     chunks = (group.column(i) for group in groups for i in range(metadata.num_columns))
+    # a chunk may be in another file, which some readers open
     return all(
-        # a chunk may be in another file, which some readers open
-        chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings) and not chunk.file_path
-        for chunk in chunks
+        c.compression in _CODECS and _ENCODINGS.issuperset(c.encodings) and not c.file_path for c in chunks
     )
 
 
@@ -351,10 +350,8 @@ def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopt
     states = write_commit.finish_write(plan, [{dataset_id: written}])
     if plan.staged_id:
         return cast("Adoption", states)
+    n_copied, dataset = sum(part.n_copied for part in parts) + len(links) - n_linked, states[dataset_id]
+    n_rewritten, n_rows = sum(part.n_rewritten for part in parts), written.rows
     return Adoption(
-        dataset=states[dataset_id],
-        n_rows=written.rows,
-        n_linked=n_linked,
-        n_copied=sum(part.n_copied for part in parts) + len(links) - n_linked,
-        n_rewritten=sum(part.n_rewritten for part in parts),
+        dataset=dataset, n_rows=n_rows, n_linked=n_linked, n_copied=n_copied, n_rewritten=n_rewritten
     )

@@ -187,6 +187,7 @@ class BuildDatasetIndices:
 
 # -- column statistics ---------------------------------------------------------------------------------------
 
+_OPERATION = "build_column_statistics"
 _FILES_PER_TASK = 256
 
 
@@ -273,7 +274,7 @@ def statistics_job(
     }
     tables = {name: datasets[name].partition_table for name, context in contexts.items() if context.types}
     return Job(
-        name="build_column_statistics",
+        name=_OPERATION,
         description=f"column statistics of {title}",
         context=contexts,
         tasks=[
@@ -321,11 +322,8 @@ def _finish_statistics(
     empty = {name: attrs.evolve(_result(c, {}), statistics=nothing) for name, c in contexts.items()}
     states = {}
     for name, result in merge_writes([empty, *results]).items():
-        change = result.change_set(
-            metadata={STATISTICS: sorted(contexts[name].types)},
-            merge_metadata=_add_columns,
-            info=history.describe_operation("build_column_statistics"),
-        )
+        metadata, info = {STATISTICS: sorted(contexts[name].types)}, history.describe_operation(_OPERATION)
+        change = result.change_set(metadata=metadata, merge_metadata=_add_columns, info=info)
         blobs = open_blobs(contexts[name].store)
         states[name] = publish_committed(blobs, optimistic.commit(blobs, change)[0])
     return states

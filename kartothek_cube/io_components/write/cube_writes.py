@@ -540,11 +540,9 @@ class RemovePartitions(Generic[StoreT]):
         """Remove partitions: a commit, without tasks."""
         conditions = () if self.conditions is None else self.conditions
         plan = _plan_removal(self, "remove_partitions", "conditions", conditions, self.ktk_cube_dataset_ids)
-        return attrs.evolve(
-            write_commit.write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {}),
-            name="remove_partitions",
-            description=f"remove partitions of cube {self.cube.uuid_prefix}",
-        )
+        job = write_commit.write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {})
+        description = f"remove partitions of cube {self.cube.uuid_prefix}"
+        return attrs.evolve(job, name="remove_partitions", description=description)
 
 
 # -- what the plans share -----------------------------------------------------------------------------------
@@ -627,11 +625,8 @@ def load_datasets(cube: Cube, store: StoreInput) -> dict[str, DatasetMetadata]:
 
 def _payload_owners(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[str, str]:
     """Payload columns of datasets, with the dataset that has them."""
-    return {
-        column: name
-        for name, ds in datasets.items()
-        for column in consistency.get_payload_subset(consistency.get_dataset_columns(ds), cube)
-    }
+    columns = {name: consistency.get_dataset_columns(dataset) for name, dataset in datasets.items()}
+    return {c: name for name, own in columns.items() for c in consistency.get_payload_subset(own, cube)}
 
 
 def plan_existing(

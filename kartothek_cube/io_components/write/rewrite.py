@@ -193,11 +193,9 @@ def finish_rewrite(
         places = dict(zip(folders.to_pylist(), part.replaces.to_pylist(), strict=True))
         columns = tuple(c for c in stored.keys if c in spec.partition_on)
         requires = (UnchangedPartitions(columns, folders.unique(), part.replaces),) if unchanged else ()
+        new = pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()])
         spec = spec.evolve_change(
-            replaces=part.replaces,
-            replaces_at=pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()]),
-            merge_schema=True,
-            requires=requires,
+            replaces=part.replaces, replaces_at=new, merge_schema=True, requires=requires
         )
         changes[name] = spec.change_set(written, plan.info)
     with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, files)):
@@ -304,11 +302,8 @@ class CompactCube(Generic[StoreT]):
         scopes = {name: cube_writes.partition_scope(conjunction, ds) for name, ds in datasets.items()}
         members = {n: _select_members(cube, datasets[n], scopes[n], self.min_files) for n in datasets}
         n_partitions = sum(map(len, members.values()))
-        tasks = [
-            PartitionFiles.of(name, datasets[name].partition_table, part)
-            for name, own in members.items()
-            for part in cut_tasks(own, n_partitions)
-        ]
+        parts = [(name, part) for name, own in members.items() for part in cut_tasks(own, n_partitions)]
+        tasks = [PartitionFiles.of(n, datasets[n].partition_table, part) for n, part in parts]
         context, n_files = RewriteContext.of(plan, datasets), sum(len(task.files) for task in tasks)
         finish = partial(finish_rewrite, names=_COUNTS, unchanged=False)
         description = f"compact cube {cube.uuid_prefix}"
@@ -329,11 +324,11 @@ def compact_files_job(cube: Cube, store: StoreInput, keys: Set[str]) -> Job[Coun
     """Compact the physical partitions of some files."""
     job = CompactCube(cube, store, min_files=1).job()
     values = pa.array(sorted(keys), pa.string())
-    selected = [
-        task.select(np.bincount(task.numbers, pc.is_in(*task.files.files.values(), value_set=values)) > 0)
-        for task in job.tasks
-    ]
-    tasks = [task for task in selected if len(task)]
+    tasks = []
+    for task in job.tasks:
+        is_chosen = pc.is_in(*task.files.files.values(), value_set=values)
+        selected = task.select(np.bincount(task.numbers, is_chosen) > 0)
+        tasks += [selected] if len(selected) else []
     return attrs.evolve(job, tasks=tasks, files=sum(len(task.files) for task in tasks))
 
 

@@ -137,9 +137,9 @@ def write_table(
     """Write one input table as data files, without a commit; ``name_files`` replaces the labels."""
     origin = f"{spec.uuid}/{spec.table}"
     schema = make_meta(table.schema, origin=origin, partition_keys=list(spec.partition_on))
+    types = {column: schema.field(column).type for column in spec.index_columns(table.column_names)}
     if spec.partition_on and not len(table):
         # with empty entries a new dataset gets its indices
-        types = {column: schema.field(column).type for column in spec.index_columns(schema.names)}
         typed = {column: dtype for column, dtype in types.items() if not pa.types.is_null(dtype)}
         indices = {column: IndexUpdate.empty(dtype) for column, dtype in typed.items()}
         return WriteResult(spec.uuid, spec.table, schema, indices=indices)
@@ -148,10 +148,8 @@ def write_table(
     suffixes = cells_suffixes(() if spec.cube is NO_CUBE else spec.cube.dimension_columns, table, starts)
     labels = pc.binary_join_element_wise(prefixes, name, pa.array(suffixes), "")
     labels = labels if name_files is None else name_files(labels)
-    indices = {
-        column: index_entries(table.column(column), starts, labels, schema.field(column).type)
-        for column in spec.index_columns(table.column_names)
-    }
+    types = {column: schema.field(column).type for column in spec.index_columns(table.column_names)}
+    indices = {c: index_entries(table.column(c), starts, labels, dtype) for c, dtype in types.items()}
     statistics = statistics_of(spec, table, starts, labels, schema)
     rows = table.drop_columns(list(spec.partition_on))
     derived = PartitionTable.from_labels(spec.uuid, spec.table, labels).files[spec.table]
@@ -268,9 +266,8 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
     """Group rows by partition: first row and path of each group, in order of appearance, and the rows."""
     if not partition_on:
         return np.zeros(1, dtype=np.int64), pa.array([""]), table
-    codes, _bound = kernels.combine_keys(
-        [kernels.encode_ordered(table.column(c)) for c in partition_on], len(table)
-    )
+    encoded = [kernels.encode_ordered(table.column(c)) for c in partition_on]
+    codes, _bound = kernels.combine_keys(encoded, len(table))
     starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
     if len(np.unique(codes[starts])) < len(starts):
         # equal codes together, in the order of their first appearance; stable
@@ -296,9 +293,8 @@ def index_entries(
         distinct = kernels.to_single_array(values).cast(widen(dtype))
         return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition), labels)
     codes = kernels.encode_ordered(values)
-    distinct = kernels.normalize_zeros(
-        kernels.take_values(values, kernels.last_rows(*codes), missing=False)
-    ).cast(widen(dtype))
+    distinct = kernels.take_values(values, kernels.last_rows(*codes), missing=False)
+    distinct = kernels.normalize_zeros(distinct).cast(widen(dtype))
     ranks = kernels.make_dense(*codes)
     # marking all pairs in a mask is linear, while other pairs are sorted; the mask must not outgrow the rows
     if len(distinct) * len(starts) > max(8 * len(values), 1 << 16):

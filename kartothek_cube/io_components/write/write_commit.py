@@ -253,11 +253,9 @@ class StagedWrite(factory.StagedState):
         for name, change in sorted(self.changes.items()):
             assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
             removed = sum(map(len, [*assumed, () if change.replaces is None else change.replaces]))
-            rows, files, others = (
-                errors.format_count(number, kind)
-                for number, kind in ((change.rows, "row"), (len(change.added), "file"), (removed, "file"))
-            )
-            parts.append(f"{name}: {rows} in {files}" + (f" in place of {others}" if removed else ""))
+            rows, n_files = errors.format_count(change.rows, "row"), len(change.added)
+            place = f" in place of {errors.format_count(removed, 'file')}" if removed else ""
+            parts.append(f"{name}: {rows} in {errors.format_count(n_files, 'file')}{place}")
         return f"<staged: {'; '.join(parts) or 'nothing'}>"
 
     def plan(self, store: StoreFactory) -> WritePlan:

@@ -173,23 +173,22 @@ def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
 def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
     """Write one input: a table, None, what an earlier call wrote, or a list of these; no commit."""
     keep_index = not (spec.partition_on or spec.sort_by)
-    tables = [
-        (own, item if isinstance(item, WriteResult) else as_input(item, keep_index, spec.types))
-        for own, item in iter_tables(spec, data)
-    ]
-    for own, table in tables:
-        if isinstance(table, WriteResult):
+    tables = []
+    for own, item in iter_tables(spec, data):
+        is_written = isinstance(item, WriteResult)
+        tables.append((own, item if is_written else as_input(item, keep_index, spec.types), is_written))
+    for own, table, is_written in tables:
+        if is_written:
             check_result_target(own, table)
             continue
         table_writer.check_input(own, table)
         own.check_schema(table)
         check_contract(own, table, own.partition_on)
-    write_plan.check_one_table(spec.uuid, {own.table for own, _ in tables})
-    results = [
-        t if isinstance(t, WriteResult) else table_writer.write_table(own, _sort_input(own, t))
-        for own, t in tables
-    ]
-    return spec.merge(results)
+    write_plan.check_one_table(spec.uuid, {own.table for own, _, _ in tables})
+    return spec.merge(
+        table if is_written else table_writer.write_table(own, _sort_input(own, table))
+        for own, table, is_written in tables
+    )
 
 
 def check_dataset_input(spec: WriteSpec, table: pa.Table) -> WriteResult:
@@ -546,13 +545,9 @@ def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.
     differ = [c for c in payload if c not in same]
     shown = f"Its {len(rows)} rows:\n{frame[differ].to_string()}\n" if differ else ""
     shown += f"Equal in its {len(rows)} rows:\n{frame[same].iloc[0].to_string()}\n" if same else ""
-    return errors.DuplicateCellsError(
-        spec.name,
-        {c: rows.column(c)[0].as_py() for c in keys},
-        same,
-        differ,
-        detail=f"{shown}Drop or aggregate the duplicates before writing.",
-    )
+    cell = {c: rows.column(c)[0].as_py() for c in keys}
+    remedy = "Drop or aggregate the duplicates before writing."
+    return errors.DuplicateCellsError(spec.name, cell, same, differ, detail=f"{shown}{remedy}")
 
 
 def check_duplicate_cells(plan: WritePlan, results: Written) -> None:

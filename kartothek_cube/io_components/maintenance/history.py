@@ -441,12 +441,6 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
         return None
 
 
-_REMEDY_DELETED = (
-    "A dataset of the cube was deleted since, so that older states have other versions than before: pass the "
-    "time of the state, see list_cube_history."
-)
-
-
 def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[str]) -> Cut:
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
@@ -471,7 +465,11 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
         newest = {name: states[-1] for name, states in histories.states.items()}
         if histories.deleted_versions(cut) != histories.deleted_versions(newest):
             # the number may be that of another state, with a dataset that is no more
-            cut, remedy = {}, _REMEDY_DELETED
+            cut = {}
+            remedy = (
+                "A dataset of the cube was deleted since, so that older states have other versions than "
+                "before: pass the time of the state, see list_cube_history."
+            )
         cut = histories.select_visible(cut)
     if not cut or (seed in histories.states and seed not in cut):
         known = history.name_states(collect_history(histories))

@@ -23,13 +23,9 @@ from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import facade, kernels, runtime
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write import cube_writes, table_writer, write_commit, write_tasks
-from kartothek_cube.io_components.write.foreign_tables import (
-    ForeignFile,
-    ForeignTable,
-    TableSource,
-    open_table,
-)
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
+from kartothek_cube.io_components.write import foreign_tables as sources
+from kartothek_cube.io_components.write.foreign_tables import ForeignFile, ForeignTable, TableSource
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
 ADOPT_THREADS = 8
@@ -63,15 +59,6 @@ class Adoption:
     n_linked: int
     n_copied: int
     n_rewritten: int
-
-
-@attrs.frozen
-class _AdoptContext:
-    """What all tasks share."""
-
-    plan: WritePlan
-    table: ForeignTable
-    link: bool
 
 
 @attrs.frozen
@@ -178,7 +165,7 @@ class AdoptDataset:
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
         plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()
         types = _parse_types(self.types)
-        table, files = open_table(self.source, self.snapshot, types, plan.spec.types)
+        table, files = sources.open_table(self.source, self.snapshot, types, plan.spec.types)
         # only directories may change
         if types and table.is_immutable:
             raise ValueError(f"types are those of directories; the {table.description} has types of its own")
@@ -188,7 +175,7 @@ class AdoptDataset:
         return Job(
             name="adopt_dataset",
             description=f"adopt {table.description}",
-            context=_AdoptContext(plan.without_commit_state(), table, link),
+            context=(plan.without_commit_state(), table, link),
             tasks=list(_tasks(files)),
             run=_run_adoption,
             finish=partial(_finish_adoption, plan, table.description),
@@ -212,40 +199,40 @@ def _parse_types(types: Mapping[str, pa.DataType | str] | None) -> dict[str, pa.
 
 def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
     """Consecutive files, up to a size and a number."""
-    if files:
-        limit = tuning.BLOCK_BYTES // 2
-        weights = np.maximum([float(file.size_bytes) for file in files], limit / _FILES_PER_TASK)
-        for start, stop in pairwise(runtime.split_by_weight(weights, 1, limit).tolist()):
-            yield files[start:stop]
+    limit = tuning.BLOCK_BYTES // 2
+    weights = np.maximum([float(file.size_bytes) for file in files], limit / _FILES_PER_TASK)
+    for start, stop in pairwise(runtime.split_by_weight(weights, 1, limit).tolist() if files else ()):
+        yield files[start:stop]
 
 
 # -- tasks -------------------------------------------------------------------------------------------
 
 
-def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adopted:
+def _run_adoption(context: tuple[WritePlan, ForeignTable, bool], files: Sequence[ForeignFile]) -> _Adopted:
     """Copy or link the files that fit, and write the rows of the others, without a commit."""
-    blobs, write = open_blobs(context.plan.store), context.plan.spec
+    plan, table, is_linked = context
+    blobs, write = open_blobs(plan.store), plan.spec
     results: list[WriteResult] = []
     links, tables = [], []
     for file in files:
         before = _signature(file.path)
-        opened = context.table.open(file)
+        opened = table.open(file)
         if file.path is None:
             # read once, so that what is checked is what is written
             opened = pa.BufferReader(opened.read_buffer())
         with closing(opened), pq.ParquetFile(opened, page_checksum_verification=True) as parquet:
             if not parquet.metadata.num_rows:
                 continue
-            result = _adopt_as_is(context, file, parquet)
+            result = _adopt_as_is(write, table, file, parquet)
             if result is None:
-                tables.append(context.table.read(file, parquet))
+                tables.append(table.read(file, parquet))
             else:
                 key = result.partitions().files[write.table][0].as_py()
                 results.append(result)
                 if file.path is None:
                     opened.seek(0)
                     blobs.put(key, opened.read_buffer())
-                elif context.link and blobs.is_local:
+                elif is_linked and blobs.is_local:
                     links.append((file.path, key, before))
                 else:
                     blobs.put_file(key, file.path)
@@ -254,8 +241,8 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
         runtime.progress_advance(file.size_bytes)
     n_copied = len(results) - len(links)
     if tables:
-        rows = write_tasks.prepare(context.plan, {write.name: [pa.concat_tables(tables)]})
-        results += write_tasks.run_write(context.plan, rows, threads=1).values()
+        rows = write_tasks.prepare(plan, {write.name: [pa.concat_tables(tables)]})
+        results += write_tasks.run_write(plan, rows, threads=1).values()
     return _Adopted(write.merge(results), links, n_copied, len(tables))
 
 
@@ -267,18 +254,19 @@ def _signature(path: str | None) -> tuple[int, ...]:
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
-def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
+def _adopt_as_is(
+    write: WriteSpec, table: ForeignTable, file: ForeignFile, parquet: pq.ParquetFile
+) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    write = context.plan.spec
     keys = list(write.partition_on)
-    if not _has_stored_form(context.table, file, parquet, keys):
+    if not _has_stored_form(table, file, parquet, keys):
         return None
-    names, cube = context.table.schema.names, write.cube
+    names, cube = table.schema.names, write.cube
     indices = write.index_columns(names)
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
     columns = (*keys, *order, *indices, *write.statistics, *sorted(write.contract.columns))
     columns = (*columns, *names) if write.contract.has_checks else columns
-    rows = context.table.read(file, parquet, [c for c in dict.fromkeys(columns) if c in names])
+    rows = table.read(file, parquet, [c for c in dict.fromkeys(columns) if c in names])
     if kernels.sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = write_tasks.prepare_table(write, [rows])
@@ -287,8 +275,8 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     if len(starts) > 1:
         return None
     labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{uuid.gen_uuid()[len(write.write_id) :]}"])
-    empty = write_tasks.derive_columns(write, context.table.schema.empty_table())
-    schema = make_meta(empty, context.table.description, partition_keys=keys)
+    empty = write_tasks.derive_columns(write, table.schema.empty_table())
+    schema = make_meta(empty, table.description, partition_keys=keys)
     types = {column: schema.field(column).type for column in indices}
     entries = {c: table_writer.index_entries(rows.column(c), starts, labels, types[c]) for c in indices}
     widths = evolution.column_widths(parquet.schema_arrow)

@@ -26,13 +26,7 @@ from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import arguments, runtime
 from kartothek_cube.io_components.write import write_plan, write_tasks
-from kartothek_cube.io_components.write.write_plan import (
-    SchemaMode,
-    WritePlan,
-    WriteResult,
-    WriteSpec,
-    Written,
-)
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
 
 #: what a removal does with partitions that another writer has added since it was planned
@@ -151,6 +145,10 @@ def _new_spec(
                 "metadata_merger of a write with publish=False has to be a function of a module: another "
                 f"process may publish the write, and {merger!r} cannot be pickled"
             ) from error
+    storage_format = parse_name("metadata_storage_format", storage_format).lower()
+    change = ChangeSet(uuid, mode=mode, metadata=metadata, storage_format=storage_format)
+    if merger is not None:
+        change = attrs.evolve(change, merge_metadata=partial(_merge_metadata, merger))
     spec = WriteSpec(
         store,
         uuid,
@@ -160,13 +158,7 @@ def _new_spec(
         arguments.check_serializer(write.df_serializer),
         _columns("sort_partitions_by", write.sort_partitions_by),
         statistics=pruning.statistics_columns(metadata),
-        change=ChangeSet(
-            uuid,
-            mode=mode,
-            metadata=metadata,
-            merge_metadata=None if merger is None else partial(_merge_metadata, merger),
-            storage_format=parse_name("metadata_storage_format", storage_format).lower(),
-        ),
+        change=change,
     )
     naming.check_metadata_version(version)
     naming.check_table_name(spec.table)
@@ -452,7 +444,7 @@ class CommitDataset(UpdateDataset):
     table_name: str = attrs.field(default=naming.SINGLE_TABLE, init=False)
     schema_mode: SchemaMode = attrs.field(default="strict", init=False)
 
-    def plan_with_results(self) -> tuple[WritePlan, list[Written]]:
+    def plan_with_results(self) -> tuple[WritePlan, list[write_plan.Written]]:
         """Plan to commit files that are written already; also what was written."""
         handles = [handle for handle in write_tasks.flatten(self.new_partitions) if handle is not None]
         entries = arguments.user_metadata(self.metadata)

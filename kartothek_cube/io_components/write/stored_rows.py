@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC
 from typing import Any, Self
 
@@ -413,25 +414,21 @@ def set_contract(
     unchanged = (UnchangedPartitions.of_dataset(state),) if check_existing else ()
     for violations in find_stored_violations(cube, store, existing, dataset, contract) if unchanged else ():
         raise violations.error(state.uuid)
+    old: tuple[ContractRule, ...] = ()
+    with suppress(errors.CorruptDatasetError):
+        old = Contract.of(state.uuid, state.metadata).rules
+    # rules that are not new keep their marks
+    checked = [attrs.evolve(rule, checked=True) for rule in contract.rules]
+    marked = Contract.make(attrs.evolve(rule, checked=check_existing or rule in old) for rule in checked)
     change = ChangeSet(
         state.uuid,
         state.table_name,
-        metadata={CONTRACT: _mark_checked(contract, state, check_existing).stored},
+        metadata={CONTRACT: marked.stored},
         merge_metadata=_replace_contract,
         info=history.describe_operation("set_contract"),
         requires=unchanged,
     )
     return publish_committed(blobs, optimistic.commit(blobs, change)[0])
-
-
-def _mark_checked(contract: Contract, state: DatasetMetadata, is_checked: bool) -> Contract:
-    """The contract with the marks of its rules: those that are not new keep theirs."""
-    try:
-        old = Contract.of(state.uuid, state.metadata).rules
-    except errors.CorruptDatasetError:
-        old = ()
-    rules = [attrs.evolve(rule, checked=True) for rule in contract.rules]
-    return Contract.make(attrs.evolve(rule, checked=is_checked or rule in old) for rule in rules)
 
 
 def _replace_contract(metadata: list[dict[str, Any]]) -> dict[str, Any]:

@@ -359,8 +359,8 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch, link):
     source = write_directory(SALES, tmp_path / "source", ["COUNTRY"])
     original = adopt._adopt_as_is
 
-    def change(context, file, parquet):
-        result = original(context, file, parquet)
+    def change(write, table, file, parquet):
+        result = original(write, table, file, parquet)
         os.utime(file.path, ns=(0, 0))
         return result
 

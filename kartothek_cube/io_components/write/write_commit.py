@@ -148,8 +148,16 @@ def _check_cube_write(
     plan: WritePlan, results: Written, changes: Changes, blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
-    _check_rows(plan, results)
-    _check_rows_outside(plan, results)
+    new = {name for name, spec in plan.specs.items() if spec.change.mode is not WriteMode.UPDATE}
+    empty = sorted(name for name in new & set(results) if not len(results[name].labels))
+    seed = plan.cube.seed_dataset
+    if empty:
+        raise plan.abort_error(empty[0], ValueError(f"Cannot write empty datasets: {', '.join(empty)}"))
+    if plan.operation == "build" and seed not in results:
+        text = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
+        raise plan.abort_error(seed, ValueError(text))
+    if plan.rows_outside != "append":
+        _check_rows_outside(plan, results)
     if plan.unique_cells:
         _check_unique_cells(plan, results)
     # no rule of the cube concerns rows of the schema that the plan knows
@@ -346,19 +354,6 @@ def _check_unique_cells(plan: WritePlan, results: Written) -> None:
         raise errors.DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")
 
 
-def _check_rows(plan: WritePlan, results: Written) -> None:
-    new = {name for name, spec in plan.specs.items() if spec.change.mode is not WriteMode.UPDATE}
-    empty = sorted(name for name in new & set(results) if not len(results[name].labels))
-    seed = plan.cube.seed_dataset
-    if empty:
-        problem = f"Cannot write empty datasets: {', '.join(empty)}"
-    elif plan.operation == "build" and seed not in results:
-        problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
-    else:
-        return
-    raise plan.abort_error(min(empty, default=seed), ValueError(problem))
-
-
 def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     """Check that labels are unique, and that a new dataset has something to take its schema from."""
     uuid, result = spec.uuid, results.get(spec.uuid)
@@ -390,8 +385,6 @@ def commit_change(blobs: BlobStore, change: ChangeSet, role: operation.Role = No
 
 def _check_rows_outside(plan: WritePlan, results: Written) -> None:
     """Refuse, or warn of, written partitions that an update does not remove first: rows there would stay."""
-    if plan.rows_outside == "append":
-        return
     for name, result in results.items():
         where, partitions = plan.specs[name].change.remove_where, result.partitions()
         columns = sorted(expressions.columns_of(where))

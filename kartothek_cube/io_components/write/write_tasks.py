@@ -338,7 +338,8 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
                 frame = frame.reset_index(drop=True)
         tables.append(derive_columns(spec, pandas_conversion.as_table(frame, spec.types)))
         _check_columns(spec, tables[-1].column_names)
-    table = _concat(spec, [t for t in tables if len(t)] or tables[:1])
+    first, *others = [t for t in tables if len(t)] or tables[:1]
+    table = _concat(spec, [first, *others]) if others else first
     _check_keys(spec, table)
     table = kernels.sort_rows(table, _key_columns(spec, table))
     if unique:
@@ -481,8 +482,6 @@ def _concat(spec: WriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
             raise ValueError(
                 f"Frames of dataset {spec.name!r} have different columns: {', '.join(differ)} only in some"
             )
-    if len(tables) == 1:
-        return first
     try:
         return arrow.concat_promoted([t.select(first.column_names) for t in tables])
     except pa.ArrowException as exc:

@@ -308,7 +308,7 @@ class ListCubeChanges(Generic[StoreT]):
         names = choose_datasets(cube, requested, {*old, *new})
         states = ({n: ds for n, ds in state.items() if n in names} for state in (old, new))
         changes = compare_cubes(cube, *states)
-        seed = new.get(cube.seed_dataset) or old[cube.seed_dataset]
+        seed = {**old, **new}[cube.seed_dataset]
         result = CubeChanges(_to_frame(cube, changes, seed), cube_history.make_token(new, blobs))
         description = f"list changes of cube {cube.uuid_prefix}"
         return single_step_job("list_cube_changes", description, lambda: result)

@@ -555,8 +555,8 @@ def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> di
     checked = {}
     for name, values in (metadata or {}).items():
         arguments.check_mapping(f"metadata for dataset {name}", values)
-        checked[name] = dict(values)
         try:
+            checked[name] = dict(values)
             json.dumps(checked[name])
         except TypeError as exc:
             raise TypeError(f"metadata for dataset {name} cannot be stored as JSON: {exc}") from exc

@@ -148,7 +148,6 @@ def write_table(
     suffixes = cells_suffixes(() if spec.cube is NO_CUBE else spec.cube.dimension_columns, table, starts)
     labels = pc.binary_join_element_wise(prefixes, name, pa.array(suffixes), "")
     labels = labels if name_files is None else name_files(labels)
-    types = {column: schema.field(column).type for column in spec.index_columns(table.column_names)}
     indices = {c: index_entries(table.column(c), starts, labels, dtype) for c, dtype in types.items()}
     statistics = statistics_of(spec, table, starts, labels, schema)
     rows = table.drop_columns(list(spec.partition_on))

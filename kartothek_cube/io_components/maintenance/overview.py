@@ -425,8 +425,8 @@ class CubeLineage:
             Events to be sent as JSON.
         """
         timed = [entry for entry in self.datasets.values() if entry.time is not None]
-        events = [_run_event(self.cube, entry, namespace) for entry in timed]
-        return [{"eventType": kind, **event} for event in events for kind in ("START", "COMPLETE")]
+        events = [(kind, entry) for entry in timed for kind in ("START", "COMPLETE")]
+        return [{"eventType": kind, **_run_event(self.cube, entry, namespace)} for kind, entry in events]
 
 
 def _run_event(cube: Cube, entry: DatasetLineage, namespace: str) -> dict[str, object]:

@@ -33,14 +33,13 @@ from kartothek_cube.io_components.maintenance.overview import (
     LineageCube,
     ListCubeChanges,
 )
-from kartothek_cube.io_components.maintenance.pins import pin_cube
 from kartothek_cube.io_components.maintenance.publish import (
     PublishCube,
     UnpublishCube,
     discard_staged,
     publish_staged,
 )
-from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, rollback_cube
+from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, pin_cube, rollback_cube
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
 from kartothek_cube.io_components.maintenance.verify_dataset import Report

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, TypeAlias
+from typing import Generic
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, errors, history, tuning
+from kartothek_cube.core import arguments, errors, history, naming, tuning
 from kartothek_cube.core import header as headers
+from kartothek_cube.core import schema as table_schema
 from kartothek_cube.core.commit import header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
-from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema import (
-    SchemaWrapper,
-    VersionedSchema,
-    schema_file_from_bytes,
-    schema_to_bytes,
-    schema_version_of,
-)
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.io_components import runtime
@@ -57,12 +50,12 @@ def plan_copy_dataset(
     uuids: Mapping[str, str] | None = None,
 ) -> DatasetCopy:
     """Plan the copy of a state (None: the newest one); `uuids` are those of all copied datasets."""
-    check_uuid(target_uuid)
+    naming.check_uuid(target_uuid)
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
-    tables = dataset.tables or [SINGLE_TABLE]
     contents = {
-        table: header_store.read_versioned(source, schema_key(source_uuid, table))[0] for table in tables
+        table: header_store.read_versioned(source, naming.schema_key(source_uuid, table))[0]
+        for table in dataset.tables or [naming.SINGLE_TABLE]
     }
     stored = read_header(source_uuid, source)
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
@@ -83,18 +76,15 @@ def plan_copy_dataset(
         _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
     copied_keys = sorted({*file_keys(dataset), *statistics})
     schemas = {
-        schema_key(target_uuid, table): _schema_of(dataset, content)
+        naming.schema_key(target_uuid, table): _schema_of(dataset, content)
         for table, content in contents.items()
         if content is not None or (table == dataset.table_name and dataset.schema is not None)
     }
-    new_state = dataset.copy(uuid=target_uuid)
+    new_state, own = dataset.copy(uuid=target_uuid), dataset.schema
     if dataset.explicit_partitions:
+        parsed = headers.parse_header(header, header_store.header_format(target_key), target_key)
         new_state = DatasetMetadata.load_from_dict(
-            headers.parse_header(header, header_store.header_format(target_key), target_key),
-            source,
-            dataset.schema is not None,
-            schema=dataset.schema,
-            table_name=dataset.table_name,
+            parsed, source, own is not None, schema=own, table_name=dataset.table_name
         )
     keys = {key: target_uuid + key.removeprefix(source_uuid) for key in copied_keys}
     return DatasetCopy(keys, target_key, header, schemas, new_state)
@@ -102,13 +92,13 @@ def plan_copy_dataset(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    version, schema = schema_version_of(dataset.metadata), dataset.schema
-    if content is not None and (
-        schema is None or schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
-    ):
-        return content
-    schema = schema or SchemaWrapper(pa.schema([]), dataset.uuid)
-    return schema_to_bytes(VersionedSchema(schema, version))
+    version, schema = table_schema.schema_version_of(dataset.metadata), dataset.schema
+    if content is not None:
+        stored = None if schema is None else table_schema.schema_file_from_bytes(content, dataset.uuid)
+        if stored is None or stored.of(version).equals(schema):
+            return content
+    schema = schema or table_schema.SchemaWrapper(pa.schema([]), dataset.uuid)
+    return table_schema.schema_to_bytes(table_schema.VersionedSchema(schema, version))
 
 
 def _copy_files(stores: Iterable[StoreInput | BlobStore], keys: Mapping[str, str]) -> None:
@@ -129,22 +119,19 @@ def _put_copy(
 ) -> optimistic.Result:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
     uuid, table = copy.state.uuid, copy.state.table_name
-    own = schema_key(uuid, table)
+    own, files = naming.schema_key(uuid, table), list(copy.keys.values())
     for key, content in copy.schemas.items():
         # further tables, which only kartothek 3 wrote
         if key != own:
             target.put(key, content, durable=True)
     for _ in header_store.attempts():
-        base = settle(
-            target,
-            lambda: header_store.read_replaced_base(target, uuid, table, copy.header_key),
-            replaces=True,
-        )
+        read = partial(header_store.read_replaced_base, target, uuid, table, copy.header_key)
+        base = settle(target, read, replaces=True)
         if base.state is not None and not overwrite and base.header != copy.header:
             raise errors.DatasetExistsError(uuid)
         try:
             state, receipt = optimistic.commit_copy(
-                target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
+                target, base, copy.state, copy.header, copy.schemas.get(own), files, role
             )
         except PreconditionFailed:
             # another writer was faster: decide again on its state
@@ -212,12 +199,9 @@ def _copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseExc
     return error
 
 
-CopyTask: TypeAlias = tuple[str, dict[str, str]]
-"""Target uuid of a dataset, and some of its files: source key to target key."""
-
-
-def _run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
+def _run_copy_task(plan: CopyPlan, task: tuple[str, dict[str, str]]) -> None:
     """Copy the files of one task, before any header is copied."""
+    # target uuid of a dataset, and some of its files: source key to target key
     target_uuid, keys = task
     try:
         _copy_files((plan.source, plan.target), keys)
@@ -231,9 +215,8 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
     source, target = open_blobs(plan.source), open_blobs(plan.target)
     prefix = plan.cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     # one state of all datasets
-    states = discover.discover_datasets_unchecked(
-        plan.cube.uuid_prefix, source, [uuid.removeprefix(prefix) for uuid in plan.uuids]
-    )
+    names = [uuid.removeprefix(prefix) for uuid in plan.uuids]
+    states = discover.discover_datasets_unchecked(plan.cube.uuid_prefix, source, names)
     copies: dict[str, DatasetCopy] = {}
     started: list[str] = []
 
@@ -346,23 +329,19 @@ class CopyCube(Generic[StoreT]):
         errors.check_names(where, "dataset", renamed, selected)
         names = {name: renamed.get(name, name) for name in selected}
         if len(set(names.values())) < len(names):
-            raise ValueError(
-                "renamed_datasets gives the same name to several datasets: "
-                + ", ".join(sorted(names.values()))
-            )
+            listed = ", ".join(sorted(names.values()))
+            raise ValueError(f"renamed_datasets gives the same name to several datasets: {listed}")
         seed = names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset))
         target_cube = renamed_cube.copy(seed_dataset=seed)
         existing = discover.existing_dataset_ids(target_cube.uuid_prefix, target)
         for name in sorted(names.values()):
             if name in existing and not self.overwrite:
                 raise errors.DatasetExistsError(target_cube.ktk_dataset_uuid(name))
-        kept = discover.discover_datasets_unchecked(
-            target_cube.uuid_prefix, target, existing - set(names.values())
-        )
+        others = existing - set(names.values())
+        kept = discover.discover_datasets_unchecked(target_cube.uuid_prefix, target, others)
         consistency.check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
-        uuids = {
-            selected[n].uuid: target_cube.ktk_dataset_uuid(names[n]) for n in cube.commit_order(selected)
-        }
+        order = cube.commit_order(selected)
+        uuids = {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order}
         stores = runtime.store_factory(source), runtime.store_factory(target)
         return CopyPlan(cube, *stores, uuids, target_cube, self.overwrite)
 

@@ -21,14 +21,7 @@ from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.store import (
-    Blob,
-    BlobStore,
-    PreconditionFailed,
-    StoreFactory,
-    StoreInput,
-    open_blobs,
-)
+from kartothek_cube.core.store import Blob, BlobStore, StoreFactory, StoreInput, blob_store, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -91,11 +84,9 @@ def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the newest state, and of the one to which readers go back if it does not get committed."""
     keys = {*dataset_files.referenced_keys(dataset), *dataset_files.schema_keys(dataset, blobs)}
     participation = operation.pending_participation(dataset)
-    if (
-        participation is None
-        or not participation.before
-        or operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED
-    ):
+    if participation is None or not participation.before:
+        return keys
+    if operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED:
         return keys
     # it was committed or aborted since, and this state is archived no more
     with suppress(KeyError):
@@ -127,18 +118,10 @@ def _list_finished_tombstones(
     present = blobs.list(f"{uuid}/")
     remaining = {header_store.tombstone_name(blob.key) for blob in present}
     remaining -= {header_store.tombstone_name(blob.key) for blob in garbage}
-    names = {
-        name: header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}})
-        for name, entry in entries.items()
-    }
-    finished = {name for name, files in names.items() if not files & remaining}
-    return [
-        blob
-        for blob in present
-        if header_store.is_tombstone_file(blob.key)
-        and is_older(blob, limit)
-        and blob.key.rpartition("/")[2].partition(".")[0] in finished
-    ]
+    own = {name: {naming.TOMBSTONES_KEY: {name: entry}} for name, entry in entries.items()}
+    finished = {n for n, e in own.items() if header_store.list_tombstoned_files(e).isdisjoint(remaining)}
+    old = [b for b in present if header_store.is_tombstone_file(b.key) and is_older(b, limit)]
+    return [blob for blob in old if blob.key.rpartition("/")[2].partition(".")[0] in finished]
 
 
 def history_keys(
@@ -180,9 +163,8 @@ def _table_keys(blobs: BlobStore, uuid: str, log: Sequence[str]) -> set[str]:
     if not log:
         return set()
     keys = {key for key in log if not _is_temporary(key)}
-    staged = delta_log.list_finished_stages(
-        uuid, [key.removeprefix(delta_log.log_folder(uuid)) for key in keys]
-    )
+    names = [key.removeprefix(delta_log.log_folder(uuid)) for key in keys]
+    staged = delta_log.list_finished_stages(uuid, names)
     return {*keys.difference(staged), *delta_log.published_keys(blobs, uuid)}
 
 
@@ -279,7 +261,7 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     for key, (content, token) in versions.items():
         if content is not None:
             # refused: a first commit has written it again, and needs it
-            with suppress(PreconditionFailed):
+            with suppress(blob_store.PreconditionFailed):
                 blobs.delete_if(key, token)
     # a commit may have taken over the tombstones from their file
     with suppress(errors.DatasetNotFoundError):
@@ -416,12 +398,8 @@ def count_states(keys: Iterable[str]) -> int:
 def _report_states(name: str, keys: Sequence[str]) -> None:
     n_states = count_states(keys)
     if n_states:
-        _LOGGER.info(
-            "%s deletes %s: %s of datasets can no longer be read",
-            name,
-            errors.format_count(len(keys), "file"),
-            errors.format_count(n_states, "older state"),
-        )
+        files, states = errors.format_count(len(keys), "file"), errors.format_count(n_states, "older state")
+        _LOGGER.info("%s deletes %s: %s of datasets can no longer be read", name, files, states)
 
 
 @attrs.frozen
@@ -492,7 +470,7 @@ def _delete_hidden(
         uuid = cube.ktk_dataset_uuid(name)
         limit = retention_cutoff(blobs, f"{uuid}/", retention)
         # refused: the dataset was created again
-        with suppress(errors.DatasetNotFoundError, PreconditionFailed):
+        with suppress(errors.DatasetNotFoundError, blob_store.PreconditionFailed):
             stored = dataset_files.read_header(uuid, blobs, with_token=True)
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
             if not operation.is_hidden(state) or operation.resolve_pending(blobs, state) is not state:
@@ -612,10 +590,9 @@ def _delete_cube_headers(
         _delete_dataset_header(blobs, uuid, naming.header_keys(seed) if seed in uuids else ())
     if seed not in uuids:
         # else readers would look for them, should one be created at the moment
+        forget = partial(operation.forget_participants, blobs, seed, [*others, *deleted])
         with suppress(errors.DatasetNotFoundError):
-            header_store.retry_request(
-                partial(operation.forget_participants, blobs, seed, [*others, *deleted])
-            )
+            header_store.retry_request(forget)
 
 
 def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> list[str]:
@@ -710,10 +687,8 @@ class DeleteCube(Generic[StoreT]):
         all_lists = dict(chain.from_iterable(block.items() for block in new))
         prepare = partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced)
         tasks = [[*block, *lists] for block, lists in zip(blocks, new, strict=True)]
-        description = f"delete cube {cube.uuid_prefix}"
-        return delete_files_job(
-            "delete_cube", description, factory, tasks, prepare, "headers", _delete_listed
-        )
+        title, run = f"delete cube {cube.uuid_prefix}", _delete_listed
+        return delete_files_job("delete_cube", title, factory, tasks, prepare, "headers", run)
 
 
 @attrs.frozen

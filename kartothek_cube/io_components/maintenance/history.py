@@ -13,25 +13,21 @@ import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import dataset_files, errors, history, partition, tuning
+from kartothek_cube.core import dataset_files, errors, factory, history, naming, partition, tuning
 from kartothek_cube.core.commit.operation import is_hidden, resolve_pending
-from kartothek_cube.core.cube import discover
-from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.factory import DatasetAsOf, StagedState
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
-from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components import scan
-from kartothek_cube.io_components.runtime import ordered_map
+from kartothek_cube.io_components import runtime, scan
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
 COMPUTED_FROM = "kartothek_cube_computed_from"
 
-CubeAsOf: TypeAlias = DatasetAsOf | Mapping[str, history.AsOf]
-"""A version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube."""
+#: a version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube
+CubeAsOf: TypeAlias = factory.DatasetAsOf | Mapping[str, history.AsOf]
 
 
 @attrs.frozen
@@ -131,13 +127,14 @@ class CubeHistory(Sequence[CubeState]):
 
 def describe_states(states: Sequence[CubeState]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Columns and cells of a table of states; times are valid for ``as_of``."""
+    counts = [(state.rows_added, state.rows_removed) for state in states]
     cells = {
         "version": [str(state.version) for state in states],
         "time": [format_time(state.time) for state in states],
         "operation": [_describe_operation(state) for state in states],
         "datasets": [", ".join(state.datasets) for state in states],
         "files": [f"+{state.files_added} -{state.files_removed}" for state in states],
-        "rows": [_describe_rows(state) for state in states],
+        "rows": ["" if None in rows else "+{} -{}".format(*rows) for rows in counts],
         "message": [state.message or "" for state in states],
         "job": [format_job(state.job) for state in states],
     }
@@ -148,11 +145,6 @@ def describe_states(states: Sequence[CubeState]) -> tuple[list[str], list[tuple[
 def _describe_operation(state: CubeState) -> str:
     inputs = f" from {format_versions(state.inputs)}" if state.inputs else ""
     return f"{state.operation}{inputs}{' (current)' if state.current else ''}"
-
-
-def _describe_rows(state: CubeState) -> str:
-    is_counted = state.rows_added is not None and state.rows_removed is not None
-    return f"+{state.rows_added} -{state.rows_removed}" if is_counted else ""
 
 
 def format_time(time: datetime) -> str:
@@ -182,7 +174,7 @@ class DatasetHistories:
         self.cube, self.blobs = cube, blobs
         names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
         self._threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-        listed = zip(names, ordered_map(self._list_states, names, self._threads), strict=True)
+        listed = zip(names, runtime.ordered_map(self._list_states, names, self._threads), strict=True)
         self.states = {name: states for name, states in listed if states}
         if not self.states:
             raise discover.cube_not_found(cube.uuid_prefix, blobs)
@@ -215,7 +207,7 @@ class DatasetHistories:
                 self.load(*item)
 
         missing = [(name, state) for name, state in pairs if (name, state.version) not in self._loaded]
-        for _ in ordered_map(load, missing, self._threads):
+        for _ in runtime.ordered_map(load, missing, self._threads):
             pass
 
     def record(self, name: str, state: history.DatasetState) -> CommitRecord | None:
@@ -241,11 +233,9 @@ class DatasetHistories:
 
     def select_visible(self, states: Cut) -> Cut:
         """The states of the datasets that are not hidden."""
-        return {
-            name: state
-            for name, state in states.items()
-            if (own := self.load(name, state)) is not None and not is_hidden(own)
-        }
+        loaded = {name: self.load(name, state) for name, state in states.items()}
+        visible = {name for name, own in loaded.items() if own is not None and not is_hidden(own)}
+        return {name: state for name, state in states.items() if name in visible}
 
     def cut(self, moment: datetime, names: Iterable[str]) -> Cut:
         """The states of datasets at a point in time, also of those that a rollback had hidden."""
@@ -296,8 +286,13 @@ class DatasetHistories:
 
     def cuts(self) -> Iterator[tuple[datetime, Cut]]:
         """The states of the cube, also with hidden datasets, and when they became visible; oldest first."""
+        seed = self.cube.seed_dataset
+        moments = {state.time for state in self.states.get(seed, ())}
+        for name, states in self.states.items():
+            # part of an operation on several datasets: with the commit of the seed
+            moments.update(state.time for state in states if name != seed and not self._is_part(name, state))
         last: Cut = {}
-        for moment in self._moments():
+        for moment in sorted(moments):
             try:
                 cut = self.cut(moment, self.states)
             except errors.StateNotFoundError:
@@ -323,14 +318,6 @@ class DatasetHistories:
         if version < 0 or position < 0 or version_at(times[position]) != version:
             return {}
         return self.cut(times[position], self.states)
-
-    def _moments(self) -> list[datetime]:
-        seed = self.cube.seed_dataset
-        moments = {state.time for state in self.states.get(seed, ())}
-        for name, states in self.states.items():
-            # part of an operation on several datasets: with the commit of the seed
-            moments.update(state.time for state in states if name != seed and not self._is_part(name, state))
-        return sorted(moments)
 
 
 def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
@@ -454,12 +441,6 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
         return None
 
 
-_REMEDY_DELETED = (
-    "A dataset of the cube was deleted since, so that older states have other versions than before: pass the "
-    "time of the state, see list_cube_history."
-)
-
-
 def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[str]) -> Cut:
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
@@ -470,9 +451,8 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
             uuid = cube.ktk_dataset_uuid(name)
             state = history.select_state(uuid, histories.states[name], history.check_as_of(moment))
             if state is None:
-                raise errors.StateNotFoundError(
-                    uuid, str(moment), history.name_states(histories.states[name])
-                )
+                known = history.name_states(histories.states[name])
+                raise errors.StateNotFoundError(uuid, str(moment), known)
             states[name] = state
         return states
     moment, seed = history.check_as_of(as_of), cube.seed_dataset
@@ -485,7 +465,11 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
         newest = {name: states[-1] for name, states in histories.states.items()}
         if histories.deleted_versions(cut) != histories.deleted_versions(newest):
             # the number may be that of another state, with a dataset that is no more
-            cut, remedy = {}, _REMEDY_DELETED
+            cut = {}
+            remedy = (
+                "A dataset of the cube was deleted since, so that older states have other versions than "
+                "before: pass the time of the state, see list_cube_history."
+            )
         cut = histories.select_visible(cut)
     if not cut or (seed in histories.states and seed not in cut):
         known = history.name_states(collect_history(histories))
@@ -499,7 +483,7 @@ def datasets_as_of(
     """The datasets of a cube as of one of its states."""
     blobs = open_blobs(store)
     datasets: Mapping[str, DatasetMetadata] | None = None
-    if isinstance(as_of, StagedState):
+    if isinstance(as_of, factory.StagedState):
         datasets = as_of.load_datasets(cube, blobs)
     elif is_token(as_of):
         datasets = load_token(cube, blobs, as_of)
@@ -519,7 +503,7 @@ def datasets_as_of(
         for name in sorted(set(chosen) - set(datasets)):
             known = history.name_states(histories.states[name])
             raise errors.StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
-    check_cube(datasets, cube)
+    consistency.check_cube(datasets, cube)
     return {name: datasets[name] for name in chosen if name in datasets}
 
 
@@ -529,7 +513,7 @@ def make_token(datasets: Mapping[str, DatasetMetadata], blobs: BlobStore) -> str
     for name, dataset in sorted(datasets.items()):
         # that of a state of other software depends on the time of its header
         has_version = history.recorded_version(dataset) is not None
-        key = next((k for k in header_keys(dataset.uuid) if has_version or blobs.exists(k)), "")
+        key = next((k for k in naming.header_keys(dataset.uuid) if has_version or blobs.exists(k)), "")
         names.append(f"{name}@{history.snapshot_name(dataset, blobs, key).removesuffix('.state')}")
     return ",".join(names)
 
@@ -544,30 +528,30 @@ def _state_number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def token_versions(token: object) -> dict[str, int]:
-    """The versions of the datasets in a token; none for what is no token."""
-    entries = token.split(",") if is_token(token) else []
-    if not all(map(_TOKEN_ENTRY.fullmatch, entries)):
-        return {}
-    return {name: _state_number(state) for name, _, state in (entry.partition("@") for entry in entries)}
-
-
-def check_token(token: str) -> None:
-    """Raise ValueError for a text that has not the form of a token."""
+def parse_token(token: str) -> dict[str, str]:
+    """The names of the states in a token, by dataset id; raises ValueError for what is no token."""
     for entry in token.split(","):
         if not _TOKEN_ENTRY.fullmatch(entry):
             raise ValueError(f"{token!r} is no token of a state of a cube: {entry!r} is none of a dataset")
+    return dict(entry.split("@") for entry in token.split(","))
+
+
+def token_versions(token: object) -> dict[str, int]:
+    """The versions of the datasets in a token; none for what is no token."""
+    with suppress(ValueError):
+        return {n: _state_number(state) for n, state in parse_token(token).items()} if is_token(token) else {}
+    return {}
 
 
 def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
     """The datasets in the state of a token: one request for each that has changed, besides the headers."""
-    check_token(token)
+    states = parse_token(token)
     current = discover.load_snapshot(cube, blobs, None).datasets
-    names_now = {entry.partition("@")[0]: entry for entry in make_token(current, blobs).split(",")}
+    unchanged = set(make_token(current, blobs).split(","))
     datasets = {}
-    for entry in token.split(","):
-        name, _, state = entry.partition("@")
-        if names_now.get(name) == entry:
+    for name, state in states.items():
+        entry = f"{name}@{state}"
+        if entry in unchanged:
             datasets[name] = current[name]
             continue
         uuid = cube.ktk_dataset_uuid(name)
@@ -578,9 +562,8 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
                 known = history.name_states(history.list_states(uuid, blobs))
             except errors.DatasetNotFoundError:
                 known = ""
-            raise errors.StateNotFoundError(
-                uuid, f"version {_state_number(state)} of token {entry}", known
-            ) from None
+            text = f"version {_state_number(state)} of token {entry}"
+            raise errors.StateNotFoundError(uuid, text, known) from None
     return datasets
 
 

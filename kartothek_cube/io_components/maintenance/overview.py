@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube import display
+from kartothek_cube import display, kartothek_helpers
 from kartothek_cube.core import arguments, arrow, dataset_files, errors, evolution, history, partition
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -26,9 +26,11 @@ from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, single_step_job
 from kartothek_cube.io_components.maintenance import history as cube_history
-from kartothek_cube.kartothek_helpers import file_stats
 
+#: numbers by name, of datasets
 Stats: TypeAlias = dict[str, dict[str, int]]
+#: datasets by id
+States: TypeAlias = Mapping[str, DatasetMetadata]
 
 
 def count_partitions(dataset: DatasetMetadata) -> int:
@@ -43,7 +45,7 @@ def _run_stats(store: StoreInput, task: tuple[str, list[str]]) -> Stats:
     blobs, (name, keys) = open_blobs(store), task
     blobsize = rows = 0
     for key in keys:
-        size, n_rows = file_stats(blobs, key)
+        size, n_rows = kartothek_helpers.file_stats(blobs, key)
         runtime.progress_advance(size)
         blobsize, rows = blobsize + size, rows + n_rows
     return {name: {"blobsize": blobsize, "rows": rows}}
@@ -149,10 +151,8 @@ def compare_states(
     state = new or old
     if state is None or (old is new):
         return None
-    tables = [
-        state.partition_table.take(np.empty(0, np.int64)) if s is None else s.partition_table
-        for s in (old, new)
-    ]
+    nothing = state.partition_table.take(np.empty(0, np.int64))
+    tables = [nothing if s is None else s.partition_table for s in (old, new)]
     is_shared = [arrow.to_numpy(pc.is_in(a.labels, value_set=b.labels)) for a, b in (tables, tables[::-1])]
     states = [s for s in (old, new) if s is not None]
     is_schema_changed = not evolution.has_same_rows(states[0].metadata, states[-1].metadata, state.uuid)
@@ -168,9 +168,8 @@ def compare_states(
     own_codes = np.split(codes, lengths[:1])
     n_groups = int(codes.max(initial=-1)) + 1
     sums = np.zeros((n_groups, 2), np.uint64)
-    for table, group, mask, accumulate in zip(
-        tables, own_codes, is_shared, (np.subtract, np.add), strict=True
-    ):
+    signs = (np.subtract, np.add)
+    for table, group, mask, accumulate in zip(tables, own_codes, is_shared, signs, strict=True):
         labels = table.labels.filter(pa.array(~mask)).to_pylist()
         accumulate.at(sums, group[~mask], partition.content_sums(labels))
     counts = [np.bincount(group, minlength=n_groups) for group in own_codes]
@@ -184,9 +183,7 @@ def compare_states(
     return DatasetChanges(pa.table(values), pa.array(kinds.tolist(), pa.string()))
 
 
-def compare_cubes(
-    cube: Cube, old: Mapping[str, DatasetMetadata], new: Mapping[str, DatasetMetadata]
-) -> dict[str, DatasetChanges]:
+def compare_cubes(cube: Cube, old: States, new: States) -> dict[str, DatasetChanges]:
     """What differs between two states of a cube, by dataset id."""
     changes = {name: compare_states(cube, old.get(name), new.get(name)) for name in sorted({*old, *new})}
     return {name: change for name, change in changes.items() if change is not None}
@@ -195,7 +192,7 @@ def compare_cubes(
 def check_changed_since(changed_since: cube_history.CubeAsOf) -> None:
     """Raise TypeError or ValueError for what names no state."""
     if cube_history.is_token(changed_since):
-        cube_history.check_token(changed_since)
+        cube_history.parse_token(changed_since)
     elif not isinstance(changed_since, Mapping):
         history.check_as_of(changed_since, "changed_since")
 
@@ -208,12 +205,7 @@ def load_earlier(
     return cube_history.datasets_as_of(cube.copy(index_columns=()), blobs, changed_since)
 
 
-def compare_used(
-    cube: Cube,
-    old: Mapping[str, DatasetMetadata],
-    used: Mapping[str, DatasetMetadata],
-    existing: Mapping[str, DatasetMetadata],
-) -> list[DatasetChanges]:
+def compare_used(cube: Cube, old: States, used: States, existing: States) -> list[DatasetChanges]:
     """What has changed in the datasets of a cube that are used, or were."""
     # a dataset that is gone took its columns along
     old = {name: dataset for name, dataset in old.items() if name in used or name not in existing}
@@ -312,36 +304,26 @@ class ListCubeChanges(Generic[StoreT]):
         cube, blobs = self.cube, open_blobs(self.store)
         new = load_snapshot(cube, blobs, None).datasets
         requested = arguments.parse_name_set_optional("datasets", self.datasets)
-        old: Mapping[str, DatasetMetadata] = {}
-        if self.changed_since is not None:
-            old = load_earlier(cube, blobs, self.changed_since)
+        old: States = {} if self.changed_since is None else load_earlier(cube, blobs, self.changed_since)
         names = choose_datasets(cube, requested, {*old, *new})
-        changes = compare_cubes(
-            cube, *({n: ds for n, ds in state.items() if n in names} for state in (old, new))
-        )
-        result = CubeChanges(_to_frame(cube, changes, {**old, **new}), cube_history.make_token(new, blobs))
+        states = ({n: ds for n, ds in state.items() if n in names} for state in (old, new))
+        changes = compare_cubes(cube, *states)
+        seed = {**old, **new}[cube.seed_dataset]
+        result = CubeChanges(_to_frame(cube, changes, seed), cube_history.make_token(new, blobs))
         description = f"list changes of cube {cube.uuid_prefix}"
         return single_step_job("list_cube_changes", description, lambda: result)
 
 
-def _to_frame(
-    cube: Cube, changes: Mapping[str, DatasetChanges], datasets: Mapping[str, DatasetMetadata]
-) -> pd.DataFrame:
-    tables = [
-        pa.table({"dataset": pa.repeat(name, len(change.kinds)), **_columns(change), "change": change.kinds})
-        for name, change in changes.items()
-    ]
-    keys = arrow_schema(datasets[cube.seed_dataset])
-    schema = pa.schema(
-        [("dataset", pa.string()), *(keys.field(c) for c in cube.partition_columns), ("change", pa.string())]
-    )
-    rows = arrow.concat_promoted([schema.empty_table(), *tables])
-    frame: pd.DataFrame = rows.select(schema.names).to_pandas()
+def _to_frame(cube: Cube, changes: Mapping[str, DatasetChanges], seed: DatasetMetadata) -> pd.DataFrame:
+    text, keys = pa.string(), map(arrow_schema(seed).field, cube.partition_columns)
+    schema = pa.schema([("dataset", text), *keys, ("change", text)])
+    tables = [schema.empty_table()]
+    for name, change in changes.items():
+        columns = dict(zip(change.keys.column_names, change.keys.columns, strict=True))
+        dataset = pa.repeat(name, len(change.kinds))
+        tables.append(pa.table({"dataset": dataset, **columns, "change": change.kinds}))
+    frame: pd.DataFrame = arrow.concat_promoted(tables).select(schema.names).to_pandas()
     return frame
-
-
-def _columns(change: DatasetChanges) -> dict[str, pa.ChunkedArray]:
-    return dict(zip(change.keys.column_names, change.keys.columns, strict=True))
 
 
 _PRODUCER = "https://pypi.org/project/kartothek-cube"
@@ -407,9 +389,8 @@ class CubeLineage:
         return self.datasets[name]
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [f"lineage of cube {self.cube.uuid_prefix}", *(f"  {entry}" for entry in self.datasets.values())]
-        )
+        entries = (f"  {entry}" for entry in self.datasets.values())
+        return "\n".join([f"lineage of cube {self.cube.uuid_prefix}", *entries])
 
     def _repr_html_(self) -> str:
         header = ("dataset", "version", "operation", "from", "time", "job", "status")
@@ -443,12 +424,9 @@ class CubeLineage:
         list of dict
             Events to be sent as JSON.
         """
-        return [
-            {"eventType": kind, **_run_event(self.cube, entry, namespace)}
-            for entry in self.datasets.values()
-            for kind in ("START", "COMPLETE")
-            if entry.time is not None
-        ]
+        timed = [entry for entry in self.datasets.values() if entry.time is not None]
+        events = [(kind, entry) for entry in timed for kind in ("START", "COMPLETE")]
+        return [{"eventType": kind, **_run_event(self.cube, entry, namespace)} for kind, entry in events]
 
 
 def _run_event(cube: Cube, entry: DatasetLineage, namespace: str) -> dict[str, object]:
@@ -536,9 +514,7 @@ class LineageCube(Generic[StoreT]):
         return single_step_job("lineage_cube", f"lineage of cube {cube.uuid_prefix}", lambda: result)
 
 
-def _describe(
-    cube: Cube, blobs: BlobStore, name: str, datasets: Mapping[str, DatasetMetadata]
-) -> DatasetLineage:
+def _describe(cube: Cube, blobs: BlobStore, name: str, datasets: States) -> DatasetLineage:
     dataset = datasets[name]
     token: Any = dataset.metadata.get(cube_history.COMPUTED_FROM)
     inputs = cube_history.token_versions(token)
@@ -582,9 +558,7 @@ def _find_computation(dataset: DatasetMetadata, blobs: BlobStore, token: str) ->
     for state in reversed(history.list_states(dataset.uuid, blobs)):
         with suppress(errors.StateNotFoundError):
             loaded = history.load_state(dataset.uuid, blobs, state)
-            if (
-                history.operation_info(loaded).name == "compute"
-                and loaded.metadata.get(cube_history.COMPUTED_FROM) == token
-            ):
+            is_same = loaded.metadata.get(cube_history.COMPUTED_FROM) == token
+            if is_same and history.operation_info(loaded).name == "compute":
                 return loaded
     return dataset

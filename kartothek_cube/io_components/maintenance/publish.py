@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -10,7 +10,7 @@ from typing import Literal
 
 import attrs
 
-from kartothek_cube.core import errors, history
+from kartothek_cube.core import errors, history, naming
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.optimistic import commit, is_committed
@@ -18,7 +18,6 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.naming import PUBLISH
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import arguments, facade, runtime
 from kartothek_cube.io_components.job import CountsByDataset, Job, execute, single_step_job
@@ -139,11 +138,8 @@ class PublishDataset:
         table.check_format(self.format)
         dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
-        return single_step_job(
-            "publish",
-            f"publish dataset {uuid}",
-            lambda: _publish({uuid: uuid}, store, self.format, self.on_commit)[uuid],
-        )
+        publish = partial(_publish, {uuid: uuid}, store, self.format, self.on_commit)
+        return single_step_job("publish", f"publish dataset {uuid}", lambda: publish()[uuid])
 
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
@@ -153,21 +149,17 @@ def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] |
 
 
 def _publish(
-    uuids: Mapping[str, str],
-    store: StoreInput,
-    format: str,
-    on_commit: bool | None,
-    compacted: Cube | None = None,
+    uuids: dict[str, str], store: StoreInput, format: str, on_commit: bool | None, cube: Cube | None = None
 ) -> CountsByDataset:
-    """Publish all datasets or none, `uuids` by name; `compacted`: the cube, if it may be compacted first."""
+    """Publish all datasets or none, `uuids` by name; `cube`: that which may be compacted first."""
     blobs = open_blobs(store)
     facts = {uuid: table.read_new_groups(blobs, uuid, format) for uuid in uuids.values()}
     groups = chain.from_iterable(known.items() for known in facts.values())
     problems = {group: fact.problem for group, fact in groups if fact.problem is not None}
     if problems:
-        if compacted is None:
+        if cube is None:
             raise ValueError(next(iter(problems.values())))
-        job = rewrite.compact_files_job(compacted, store, set(chain.from_iterable(problems)))
+        job = rewrite.compact_files_job(cube, store, set(chain.from_iterable(problems)))
         execute(job, runtime.available_cores())
     counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
@@ -180,10 +172,9 @@ def _publish(
 def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
     """Set whether each commit publishes the dataset."""
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    if state.metadata.get(PUBLISH) != format:
-        change = ChangeSet(
-            uuid, state.table_name, metadata={PUBLISH: format}, info=history.describe_operation("publish")
-        )
+    if state.metadata.get(naming.PUBLISH) != format:
+        info = history.describe_operation("publish")
+        change = ChangeSet(uuid, state.table_name, metadata={naming.PUBLISH: format}, info=info)
         table.publish_committed(blobs, commit(blobs, change)[0])
 
 
@@ -227,11 +218,11 @@ class UnpublishCube:
     def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Delete logs."""
         uuids, blobs = _choose_uuids(self.cube, self.store, self.datasets), open_blobs(self.store)
-        return single_step_job(
-            "unpublish",
-            f"unpublish cube {self.cube.uuid_prefix}",
-            lambda: CountsByDataset({name: _unpublish(blobs, uuid) for name, uuid in uuids.items()}),
-        )
+
+        def run() -> CountsByDataset:
+            return CountsByDataset({name: _unpublish(blobs, uuid) for name, uuid in uuids.items()})
+
+        return single_step_job("unpublish", f"unpublish cube {self.cube.uuid_prefix}", run)
 
 
 @attrs.frozen
@@ -340,9 +331,8 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
                 write_commit.check_outcome(plan, write.changes, states)
         return write_commit.commit_datasets(plan, write.changes, blobs)
     except errors.DatasetNotFoundError as error:
-        raise errors.ConcurrentWriteError(
-            error.dataset_uuid, detail="The dataset was deleted since the write was staged. Write again."
-        ) from error
+        detail = "The dataset was deleted since the write was staged. Write again."
+        raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
 
 
 def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:

@@ -1,31 +1,29 @@
-"""Undo: retention of older states, and rollback of datasets and cubes to one of them."""
+"""Older states: their retention, pins of readers, and rollback of datasets and cubes to one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from threading import Event, Thread
+from typing import Self
 
 import attrs
 
-from kartothek_cube.core import arguments, dataset_files, errors, history, partition
+from kartothek_cube.core import arguments, dataset_files, errors, history, naming, partition
 from kartothek_cube.core.commit import change, header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, settle
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
-from kartothek_cube.io_components.maintenance.garbage import finish_operations
-from kartothek_cube.io_components.maintenance.history import (
-    CubeAsOf,
-    CubeState,
-    Cut,
-    DatasetHistories,
-    collect_history,
-    resolve_as_of,
-)
+from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.maintenance import garbage
+from kartothek_cube.io_components.maintenance import history as cube_history
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeState, Cut, DatasetHistories
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
@@ -101,11 +99,11 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackP
     state = history.state_as_of(uuid, blobs, as_of)
     missing = header_store.missing_files(blobs, uuid, dataset_files.file_keys(state))
     if missing:
-        raise errors.CorruptDatasetError(
-            missing[0],
+        text = (
             f"the state of dataset {uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
-            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
+            "but these are gone; a cleanup that knows nothing of histories may have deleted them"
         )
+        raise errors.CorruptDatasetError(missing[0], text)
     base = _read_base(blobs, uuid, state.table_name)
     current = base.state
     kept = {} if current is None else change.inherited_settings(current.metadata)
@@ -129,9 +127,8 @@ def plan_hiding(uuid: str, blobs: BlobStore) -> RollbackPlan:
 
 
 def _read_base(blobs: BlobStore, uuid: str, table: str) -> header_store.BaseState:
-    return settle(
-        blobs, lambda: header_store.read_optional_base(blobs, uuid, table, metadata_key_from_uuid(uuid))
-    )
+    key = naming.metadata_key_from_uuid(uuid)
+    return settle(blobs, lambda: header_store.read_optional_base(blobs, uuid, table, key))
 
 
 #: remedy for a rollback that another writer has overtaken
@@ -140,18 +137,12 @@ _REPEAT = "Look at the newest state, and go back again if that is still wanted."
 
 def finish_rollback(blobs: BlobStore, plan: RollbackPlan, role: Role = None) -> optimistic.Result:
     """Commit an older state as a new one; the state that it replaces is archived."""
-    base, info = plan.base, history.describe_operation("rollback")
+    base, info, mode = plan.base, history.describe_operation("rollback"), change.WriteMode.REPLACE
+    keys = dataset_files.file_keys(plan.state)
     for _ in header_store.attempts():
         try:
             state, receipt = optimistic.commit_state(
-                blobs,
-                base,
-                plan.state,
-                dataset_files.file_keys(plan.state),
-                mode=change.WriteMode.REPLACE,
-                role=role,
-                info=info,
-                hides=plan.hides,
+                blobs, base, plan.state, keys, mode=mode, role=role, info=info, hides=plan.hides
             )
         except PreconditionFailed as error:
             base = _read_base(blobs, plan.state.uuid, plan.state.table_name)
@@ -290,7 +281,7 @@ def rollback_cube(
     cube = discover.find_cube(cube, store)
     blobs, info = open_blobs(store), history.describe_operation("rollback")
     # an operation whose writer was killed is no state to return to, nor one to replace
-    finish_operations(cube, blobs)
+    garbage.finish_operations(cube, blobs)
     histories = DatasetHistories(cube, blobs)
     existing = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs)
     states, absent = _select_states(histories, as_of, ktk_cube_dataset_ids, existing)
@@ -299,10 +290,8 @@ def rollback_cube(
     plans |= {name: plan_hiding(cube.ktk_dataset_uuid(name), blobs) for name in absent}
     remaining = {name: dataset for name, dataset in existing.items() if name not in absent}
     check_cube({**remaining, **{n: plan.state for n, plan in plans.items() if not plan.hides}}, cube)
-    steps = {
-        cube.ktk_dataset_uuid(name): partial(finish_rollback, blobs, plans[name])
-        for name in cube.commit_order(plans)
-    }
+    order = cube.commit_order(plans)
+    steps = {cube.ktk_dataset_uuid(n): partial(finish_rollback, blobs, plans[n]) for n in order}
     result = commit_cube(cube, blobs, steps, info)
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
 
@@ -315,18 +304,16 @@ def check_rollback(cube: Cube, store: StoreInput, as_of: CubeAsOf, names: Iterab
 
 
 def _select_states(
-    histories: DatasetHistories,
-    as_of: CubeAsOf,
-    requested: str | Iterable[str] | None,
-    existing: Collection[str],
+    histories: DatasetHistories, as_of: CubeAsOf, ids: str | Iterable[str] | None, existing: Collection[str]
 ) -> tuple[Cut, list[str]]:
     """The states that a rollback restores, and the datasets that it hides."""
     cube = histories.cube
-    names = cube.commit_order(discover.choose_datasets(cube, requested, histories.states))
-    states = resolve_as_of(histories, as_of, names)
+    names = cube.commit_order(discover.choose_datasets(cube, ids, histories.states))
+    states = cube_history.resolve_as_of(histories, as_of, names)
     absent = [] if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
     if not absent and all(state.current for state in states.values()):
-        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, collect_history(histories))
+        listed = cube_history.collect_history(histories)
+        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, listed)
     return states, absent
 
 
@@ -386,3 +373,122 @@ def _already_current(
         f"{name} already has the state as of {as_of}, so that there is nothing to undo. It keeps "
         f"{errors.format_count(len(states), 'state')}: {history.name_states(states)}"
     )
+
+
+# -- pins: leases by which readers keep a state from garbage collections ------------------------------------
+
+# The order of requests: put the pins, then read the headers again. If they still have the pinned states, a
+# garbage collection that deletes files of these adds its tombstones later, and lists the pins after that.
+
+
+class CubePin:
+    """A state of a cube that garbage collections keep; made by :func:`pin_cube`.
+
+    Attributes
+    ----------
+    token : str
+        The state, for ``as_of``.
+    expires : datetime.datetime
+        When the pin stops to count unless it is renewed, UTC, by the clock of the store.
+    """
+
+    def __init__(self, cube: Cube, blobs: BlobStore, lease: timedelta) -> None:
+        self._cube, self._blobs, self._lease = cube, blobs, lease
+        self._id, self._ended = gen_uuid(), Event()
+        self._keys: list[str] = []
+        for _ in header_store.attempts():
+            self._datasets = discover.load_snapshot(cube, blobs, None).datasets
+            self.token = cube_history.make_token(self._datasets, blobs)
+            self.renew()
+            newest = discover.load_snapshot(cube, blobs, None).datasets
+            if cube_history.make_token(newest, blobs) == self.token:
+                break
+            self.release()
+        else:
+            raise errors.ConcurrentWriteError(cube.ktk_dataset_uuid(cube.seed_dataset))
+
+    def renew(self) -> None:
+        """Extend the lease, from now on. In a ``with`` block this is done in the background."""
+        prefix = self._cube.ktk_dataset_uuid(self._cube.seed_dataset)
+        now = garbage.store_time(self._blobs, f"{prefix}.{gen_uuid()}.tmp")
+        expires = int(now + self._lease.total_seconds())
+        self.expires = datetime.fromtimestamp(expires, UTC)
+        states = dict(entry.split("@") for entry in self.token.split(","))
+        keys = [
+            history.put_pin(self._blobs, ds, states[n], expires, self._id) for n, ds in self._datasets.items()
+        ]
+        self._blobs.delete([key for key in self._keys if key not in keys])
+        self._keys = keys
+
+    def release(self) -> None:
+        """End the pin."""
+        self._ended.set()
+        self._blobs.delete(self._keys)
+        self._keys = []
+
+    def _renew_until_the_end(self) -> None:
+        while not self._ended.wait(self._lease.total_seconds() / 3):
+            # the store may be available again before the lease ends
+            with suppress(Exception):
+                self.renew()
+
+    def __enter__(self) -> Self:
+        if not self._keys:
+            self.renew()
+        self._ended.clear()
+        self._thread = Thread(target=self._renew_until_the_end, name="renew-pin", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<pin of cube {self._cube.uuid_prefix} until {self.expires:%Y-%m-%d %H:%M:%S} UTC>"
+
+
+def pin_cube(cube: Cube | str, store: StoreInput, *, lease: timedelta = timedelta(hours=1)) -> CubePin:
+    """Keep the current state of a cube from being deleted while it is read, by cleanups of any process.
+
+    In a ``with`` block, the pin is renewed in the background, and ends with the block. Of a process that dies
+    it counts until the lease ends. A pin costs a file per dataset. A deletion of the cube ignores it.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    lease
+        How long the pin counts, by the clock of the store, unless it is renewed; at least ten seconds.
+
+    Returns
+    -------
+    CubePin
+        Its ``token`` is the state, for the ``as_of`` of queries; methods ``renew()`` and ``release()``.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube, or the lease is too short.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, cleanup_cube, query_cube_df
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> with pin_cube(cube, store) as pin:
+    ...     _ = build_cube(cities.assign(CITY="Ulm"), cube, store, overwrite=True)
+    ...     cleanup_cube(cube, store)
+    ...     query_cube_df(cube, store, as_of=pin.token)["CITY"].tolist()
+    ['Bonn', 'Rom']
+    """
+    cube = discover.find_cube(cube, store)
+    if not isinstance(lease, timedelta):
+        raise TypeError(f"lease is a datetime.timedelta, such as timedelta(hours=1), not {lease!r}")
+    if lease < timedelta(seconds=10):
+        raise ValueError(f"lease is at least ten seconds, as it has to be renewed in time, not {lease}")
+    return CubePin(cube, open_blobs(store), lease)

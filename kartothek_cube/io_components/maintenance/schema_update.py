@@ -38,13 +38,9 @@ def plan_schema_update(
     if rename is not None and not isinstance(rename, Mapping):
         raise TypeError(f"rename is a dict of old to new names, got {type(rename).__name__}")
     arguments.check_mapping("defaults", defaults, "column to value")
-    return SchemaUpdate(
-        _to_types("add", add),
-        dict(defaults or {}),
-        arguments.parse_names("drop", drop),
-        dict(rename or {}),
-        _to_types("widen", widen),
-    )
+    added, dropped = _to_types("add", add), arguments.parse_names("drop", drop)
+    widened = _to_types("widen", widen)
+    return SchemaUpdate(added, dict(defaults or {}), dropped, dict(rename or {}), widened)
 
 
 def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataType]:

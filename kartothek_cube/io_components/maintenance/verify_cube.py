@@ -74,7 +74,7 @@ class VerifyCube(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[Report]:
         """Check the headers, then files of the datasets, then their indices."""
-        cube, store = self.cube, store_factory(self.store)
+        cube, store, deep = self.cube, store_factory(self.store), self.deep
         blobs = discover.open_existing(cube.uuid_prefix, self.store)
         existing = discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:
@@ -84,13 +84,8 @@ class VerifyCube(Generic[StoreT]):
         for name in sorted(discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)):
             # deleted since the listing
             with suppress(errors.DatasetNotFoundError):
-                plans[name] = verify_dataset.plan_verify(
-                    cube.ktk_dataset_uuid(name),
-                    self.store,
-                    deep=self.deep,
-                    cell=cube.dimension_columns,
-                    not_null=keys,
-                )
+                uuid, cell = cube.ktk_dataset_uuid(name), cube.dimension_columns
+                plans[name] = verify_dataset.plan_verify(uuid, store, deep=deep, cell=cell, not_null=keys)
         problems = list(_cube_problems(cube, plans, existing))
         find_more = partial(_find_more, cube, store, plans, problems)
         return verify_dataset.verify_job("cube", cube.uuid_prefix, store, plans, find_more)
@@ -112,16 +107,11 @@ def _find_more(
     if seed is None or seed.dataset is None or seed.context is None or not seed.context.deep:
         return
     entries = results[cube.seed_dataset].entries
+    indices = {column: entries[column].entries for column in dimensions if column in entries}
+    table, schema, files = seed.context.table, seed.context.schema, seed.dataset.partition_table
+    blobs, keys = open_blobs(store), cube.partition_columns
     try:
-        repeated = find_repeated_cells(
-            open_blobs(store),
-            dimensions,
-            cube.partition_columns,
-            seed.dataset.partition_table,
-            seed.dataset.table_name,
-            seed.context.schema,
-            {column: entries[column].entries for column in dimensions if column in entries},
-        )
+        repeated = find_repeated_cells(blobs, dimensions, keys, files, table, schema, indices)
     except (pa.ArrowException, errors.KartothekCubeError, KeyError, ValueError, OSError):
         # a file without these columns, or one that is missing or unreadable, which is reported already
         return
@@ -143,10 +133,10 @@ def _find_contract_problems(
         return
     try:
         for violations in find_stored_violations(cube, store, states, name, contract):
-            since = (
-                "" if violations.rule.checked else "; stored rows were not checked when the rule was added"
-            )
-            yield Problem(plan.uuid, "contract", key, f"{violations.error(plan.uuid)}{since}")
+            text = str(violations.error(plan.uuid))
+            if not violations.rule.checked:
+                text += "; stored rows were not checked when the rule was added"
+            yield Problem(plan.uuid, "contract", key, text)
     except (pa.ArrowException, errors.KartothekCubeError, KeyError, TypeError, ValueError, OSError):
         # files that are missing, unreadable or of other types, which is reported already
         return
@@ -168,11 +158,8 @@ _KINDS = {
 
 
 def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -> Iterator[Problem]:
-    datasets = {
-        name: plan.dataset
-        for name, plan in plans.items()
-        if plan.dataset is not None and plan.dataset.schema is not None
-    }
+    states = {name: plan.dataset for name, plan in plans.items() if plan.dataset is not None}
+    datasets = {name: dataset for name, dataset in states.items() if dataset.schema is not None}
     if cube.seed_dataset not in ids:
         text = f"the seed is missing; there are: {', '.join(sorted(ids))}"
         uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
@@ -190,9 +177,8 @@ def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -
         if violation.rule is Rule.TYPES:
             both = (dataset, datasets[violation.other])
             types = [consistency.arrow_schema(ds).field(columns).type for ds in both]
-        text = text.format(
-            columns=columns, other=violation.other, types=types, tables=", ".join(dataset.tables)
-        )
+        tables = ", ".join(dataset.tables)
+        text = text.format(columns=columns, other=violation.other, types=types, tables=tables)
         header = naming.metadata_key_from_uuid(uuid)
         key = naming.schema_key(uuid, dataset.table_name) if in_schema else header
         yield Problem(uuid, kind, key, text, column)
@@ -258,8 +244,7 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
     key = naming.schema_key(uuid, dataset.table_name)
     _, token = header_store.read_versioned(blobs, key)
     try:
-        dataset = DatasetMetadata.load_from_store(uuid, blobs)
-        schema = dataset.schema
+        schema = DatasetMetadata.load_from_store(uuid, blobs).schema
     except KeyError:
         schema = verify_dataset.recover_schema(dataset, blobs)
     if schema is None:

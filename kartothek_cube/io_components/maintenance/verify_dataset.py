@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import arrow, dataset_files, errors, factory, history, naming, pruning
-from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core import arguments, arrow, dataset_files, errors, factory, history, naming, pruning
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import constants, discover
@@ -236,10 +235,6 @@ class VerifyContext:
     transforms: tuple[PartitionTransform, ...]
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(eq=False, repr=False)
-
-
-VerifyTask: TypeAlias = tuple[str, Sequence[str], Sequence[str]]
-"""Name of a dataset, labels and keys of some of its partitions."""
 
 
 @attrs.frozen
@@ -487,11 +482,8 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         types = _key_types(dataset, blobs)
         if types is None:
             return None
-        merged = validate_compatible(
-            make_meta(parquet.read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
-            for file in files
-            if file.endswith(naming.PARQUET_FILE_SUFFIX)
-        )
+        footers = [parquet.read_footer(blobs, f)[0] for f in files if f.endswith(naming.PARQUET_FILE_SUFFIX)]
+        merged = validate_compatible(make_meta(f.schema.to_arrow_schema(), key) for f in footers)
     except (errors.CorruptDatasetError, KeyError, ValueError):
         # damaged or missing data files, and other datasets, are problems of their own
         return None
@@ -519,18 +511,18 @@ def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataT
 # -- run: rules of data files --------------------------------------------------------------------------------
 
 
-def _run(contexts: Mapping[str, VerifyContext], task: VerifyTask) -> tuple[str, VerifyResult]:
-    """Check the files of some partitions."""
+def _run(
+    contexts: Mapping[str, VerifyContext], task: tuple[str, Sequence[str], Sequence[str]]
+) -> tuple[str, VerifyResult]:
+    """Check the files of some partitions, given by the name of the dataset, labels and keys."""
     dataset, labels, keys = task
     context = contexts[dataset]
-    blobs = open_blobs(context.store)
+    blobs, results = open_blobs(context.store), []
     values = PartitionTable(labels, {context.table: keys}).keys(context.partition_keys, context.schema)
-    return dataset, _merge(
-        [
-            _check_file(context, blobs, label, key, {column: array[row] for column, array in values.items()})
-            for row, (label, key) in enumerate(zip(labels, keys, strict=True))
-        ]
-    )
+    for row, (label, key) in enumerate(zip(labels, keys, strict=True)):
+        own = {column: array[row] for column, array in values.items()}
+        results.append(_check_file(context, blobs, label, key, own))
+    return dataset, _merge(results)
 
 
 def _merge(results: Sequence[VerifyResult]) -> VerifyResult:
@@ -677,9 +669,8 @@ def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table
         return
     names = [column for column in context.cell if column in table.column_names]
     for columns in product(*(_in_stored_units(table.column(name)) for name in names)):
-        (suffix,) = table_writer.cells_suffixes(
-            names, pa.table(list(columns), names=names), np.zeros(1, np.int64)
-        )
+        rows = pa.table(list(columns), names=names)
+        (suffix,) = table_writer.cells_suffixes(names, rows, np.zeros(1, np.int64))
         # of rows that are not sorted, or repeat a cell, this is not known, and reported already
         if not suffix or cells_of_names([f"{'0' * 32}{suffix}"]) == cells_of_names([label]):
             return
@@ -728,10 +719,8 @@ def _index_problems(
         unknown = used.filter(pa.array(dataset.partition_table.positions(used) < 0)).to_pylist()
         if unknown:
             counts = format_count(len(unknown), "partition")
-            text = (
-                f"the index of {column} knows {counts} that the dataset does not have, such as {unknown[0]}"
-            )
-            yield Problem(uuid, "index-unknown-partition", key, text, column)
+            text = f"knows {counts} that the dataset does not have, such as {unknown[0]}"
+            yield Problem(uuid, "index-unknown-partition", key, f"the index of {column} {text}", column)
     if entries is not None:
         for kind, text in _compare_entries(data, entries):
             yield Problem(uuid, kind, key, f"the index of {column} {text}", column)
@@ -755,10 +744,8 @@ def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[s
         ("index-excess", np.setdiff1d(stored, true), "has entries that the data does not have:"),
     ):
         if len(excess):
-            examples = "; ".join(
-                f"{values[row].as_py()!r} in {labels[row].as_py()}"
-                for row in rows[excess[:_EXAMPLES]].tolist()
-            )
+            first = rows[excess[:_EXAMPLES]].tolist()
+            examples = "; ".join(f"{values[row].as_py()!r} in {labels[row].as_py()}" for row in first)
             yield kind, f"{text} {format_count(len(excess), 'value')} in partitions, as {examples}"
 
 
@@ -790,11 +777,10 @@ def verify_job(
     find_more: FindMore = lambda results: (),
 ) -> Job[Report]:
     """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
-    tasks = [
-        (dataset, labels, keys)
-        for dataset, plan in plans.items()
-        for labels, keys in zip(*(batched(each, _PARTITIONS_PER_TASK) for each in plan.files), strict=True)
-    ]
+    tasks = []
+    for dataset, plan in plans.items():
+        blocks = (batched(each, _PARTITIONS_PER_TASK) for each in plan.files)
+        tasks += [(dataset, labels, keys) for labels, keys in zip(*blocks, strict=True)]
     return Job(
         name=f"verify_{kind}",
         description=f"verify {kind} {name}",
@@ -838,6 +824,6 @@ def _finish(
 
 def verify_dataset_job(dataset: factory.DatasetFactory, *, deep: bool = True) -> Job[Report]:
     """Check the files of a dataset, then its indices."""
-    check_flag("deep", deep)
+    arguments.check_flag("deep", deep)
     uuid, store = dataset.dataset_uuid, dataset.store_factory
     return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias, cast
+from typing import cast
 
 import attrs
 import numpy as np
@@ -15,28 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import evolution, pandas_conversion, tuning, uuid
-from kartothek_cube.core.arguments import parse_name, parse_names
+from kartothek_cube.core import arguments, evolution, pandas_conversion, tuning, uuid
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import make_meta
-from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
+from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import facade, kernels, runtime
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.write import cube_writes, write_commit, write_tasks
-from kartothek_cube.io_components.write.foreign_tables import (
-    ForeignFile,
-    ForeignTable,
-    TableSource,
-    open_table,
-)
-from kartothek_cube.io_components.write.table_writer import (
-    delete_attempts,
-    index_entries,
-    split_by_partition,
-    statistics_of,
-)
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
+from kartothek_cube.io_components.write import cube_writes, table_writer, write_commit, write_tasks
+from kartothek_cube.io_components.write import foreign_tables as sources
+from kartothek_cube.io_components.write.foreign_tables import ForeignFile, ForeignTable, TableSource
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
 ADOPT_THREADS = 8
@@ -73,32 +62,12 @@ class Adoption:
 
 
 @attrs.frozen
-class _AdoptContext:
-    """What all tasks share."""
-
-    plan: WritePlan
-    table: ForeignTable
-    link: bool
-
-
-_Signature: TypeAlias = tuple[int, ...]
-
-
-@attrs.frozen
-class _Link:
-    """A file to link in the last step."""
-
-    path: str
-    key: str
-    signature: _Signature
-
-
-@attrs.frozen
 class _Adopted:
     """What a task did."""
 
     written: WriteResult
-    links: Sequence[_Link] = ()
+    #: path, key and signature of the files to link in the last step
+    links: Sequence[tuple[str, str, tuple[int, ...]]] = ()
     n_copied: int = 0
     n_rewritten: int = 0
 
@@ -187,16 +156,16 @@ class AdoptDataset:
 
     def job(self, blocksize: int | None = None) -> Job[Adoption]:
         """Check the table and the cube, then copy files in independent tasks, then commit."""
-        dataset_id = parse_name("dataset_id", self.dataset_id)
+        dataset_id = arguments.parse_name("dataset_id", self.dataset_id)
         user = None if self.metadata is None else {dataset_id: self.metadata}
         keys = None
         if self.partition_on is not None:
-            keys = {dataset_id: parse_names("partition_on", self.partition_on)}
+            keys = {dataset_id: arguments.parse_names("partition_on", self.partition_on)}
         new = cube_writes.BuildCube if dataset_id == self.cube.seed_dataset else cube_writes.ExtendCube
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
         plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()
         types = _parse_types(self.types)
-        table, files = open_table(self.source, self.snapshot, types, plan.spec.types)
+        table, files = sources.open_table(self.source, self.snapshot, types, plan.spec.types)
         # only directories may change
         if types and table.is_immutable:
             raise ValueError(f"types are those of directories; the {table.description} has types of its own")
@@ -206,11 +175,11 @@ class AdoptDataset:
         return Job(
             name="adopt_dataset",
             description=f"adopt {table.description}",
-            context=_AdoptContext(plan.without_commit_state(), table, link),
+            context=(plan.without_commit_state(), table, link),
             tasks=list(_tasks(files)),
             run=_run_adoption,
             finish=partial(_finish_adoption, plan, table.description),
-            discard=partial(delete_attempts, plan),
+            discard=partial(table_writer.delete_attempts, plan),
             steps=("prepare", "copy", "commit"),
             files=len(files),
         )
@@ -230,59 +199,54 @@ def _parse_types(types: Mapping[str, pa.DataType | str] | None) -> dict[str, pa.
 
 def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
     """Consecutive files, up to a size and a number."""
-    if files:
-        limit = tuning.BLOCK_BYTES // 2
-        weights = np.maximum([float(file.size_bytes) for file in files], limit / _FILES_PER_TASK)
-        for start, stop in pairwise(runtime.split_by_weight(weights, 1, limit).tolist()):
-            yield files[start:stop]
+    limit = tuning.BLOCK_BYTES // 2
+    weights = np.maximum([float(file.size_bytes) for file in files], limit / _FILES_PER_TASK)
+    for start, stop in pairwise(runtime.split_by_weight(weights, 1, limit).tolist() if files else ()):
+        yield files[start:stop]
 
 
 # -- tasks -------------------------------------------------------------------------------------------
 
 
-def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adopted:
+def _run_adoption(context: tuple[WritePlan, ForeignTable, bool], files: Sequence[ForeignFile]) -> _Adopted:
     """Copy or link the files that fit, and write the rows of the others, without a commit."""
-    blobs, write = open_blobs(context.plan.store), context.plan.spec
+    plan, table, is_linked = context
+    blobs, write = open_blobs(plan.store), plan.spec
     results: list[WriteResult] = []
     links, tables = [], []
-    n_copied = n_rewritten = 0
     for file in files:
         before = _signature(file.path)
-        opened = context.table.open(file)
+        opened = table.open(file)
         if file.path is None:
             # read once, so that what is checked is what is written
             opened = pa.BufferReader(opened.read_buffer())
         with closing(opened), pq.ParquetFile(opened, page_checksum_verification=True) as parquet:
             if not parquet.metadata.num_rows:
                 continue
-            result = _adopt_as_is(context, file, parquet)
+            result = _adopt_as_is(write, table, file, parquet)
             if result is None:
-                tables.append(context.table.read(file, parquet))
-                n_rewritten += 1
+                tables.append(table.read(file, parquet))
             else:
                 key = result.partitions().files[write.table][0].as_py()
                 results.append(result)
-                if context.link and file.path is not None and blobs.is_local:
-                    links.append(_Link(file.path, key, before))
+                if file.path is None:
+                    opened.seek(0)
+                    blobs.put(key, opened.read_buffer())
+                elif is_linked and blobs.is_local:
+                    links.append((file.path, key, before))
                 else:
-                    if file.path is not None:
-                        blobs.put_file(key, file.path)
-                    else:
-                        opened.seek(0)
-                        blobs.put(key, opened.read_buffer())
-                    n_copied += 1
+                    blobs.put_file(key, file.path)
         if _signature(file.path) != before:
             raise ValueError(f"{file.location} was changed while it was read")
         runtime.progress_advance(file.size_bytes)
+    n_copied = len(results) - len(links)
     if tables:
-        rows = {write.name: [pa.concat_tables(tables)]}
-        results += write_tasks.run_write(
-            context.plan, write_tasks.prepare(context.plan, rows), threads=1
-        ).values()
-    return _Adopted(write.merge(results), links, n_copied, n_rewritten)
+        rows = write_tasks.prepare(plan, {write.name: [pa.concat_tables(tables)]})
+        results += write_tasks.run_write(plan, rows, threads=1).values()
+    return _Adopted(write.merge(results), links, n_copied, len(tables))
 
 
-def _signature(path: str | None) -> _Signature:
+def _signature(path: str | None) -> tuple[int, ...]:
     """Inode, size and time of change of a local file."""
     if path is None:
         return ()
@@ -290,33 +254,33 @@ def _signature(path: str | None) -> _Signature:
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
-def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
+def _adopt_as_is(
+    write: WriteSpec, table: ForeignTable, file: ForeignFile, parquet: pq.ParquetFile
+) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    write = context.plan.spec
     keys = list(write.partition_on)
-    if not _has_stored_form(context.table, file, parquet, keys):
+    if not _has_stored_form(table, file, parquet, keys):
         return None
-    names = context.table.schema.names
+    names, cube = table.schema.names, write.cube
     indices = write.index_columns(names)
-    cube = write.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
     columns = (*keys, *order, *indices, *write.statistics, *sorted(write.contract.columns))
     columns = (*columns, *names) if write.contract.has_checks else columns
-    stored = [c for c in columns if c in names]
-    rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
+    rows = table.read(file, parquet, [c for c in dict.fromkeys(columns) if c in names])
     if kernels.sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = write_tasks.prepare_table(write, [rows])
     write_tasks.check_contract(write, rows, order)
-    starts, prefixes, rows = split_by_partition(rows, keys)
+    starts, prefixes, rows = table_writer.split_by_partition(rows, keys)
     if len(starts) > 1:
         return None
     labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{uuid.gen_uuid()[len(write.write_id) :]}"])
-    empty = write_tasks.derive_columns(write, context.table.schema.empty_table())
-    schema = make_meta(empty, context.table.description, partition_keys=keys)
-    entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
+    empty = write_tasks.derive_columns(write, table.schema.empty_table())
+    schema = make_meta(empty, table.description, partition_keys=keys)
+    types = {column: schema.field(column).type for column in indices}
+    entries = {c: table_writer.index_entries(rows.column(c), starts, labels, types[c]) for c in indices}
     widths = evolution.column_widths(parquet.schema_arrow)
-    statistics = statistics_of(rows, starts, labels, schema, write.statistics) if write.statistics else None
+    statistics = table_writer.statistics_of(write, rows, starts, labels, schema)
     return write.result(schema, labels, indices=entries, rows=len(rows), widths=widths, statistics=statistics)
 
 
@@ -335,15 +299,11 @@ def _has_stored_form(
         or any(parquet.schema.column(i).physical_type == "INT96" for i in range(len(schema)))
     ):
         return False
-    chunks = (
-        metadata.row_group(i).column(j)
-        for i in range(metadata.num_row_groups)
-        for j in range(metadata.num_columns)
-    )
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    chunks = (group.column(i) for group in groups for i in range(metadata.num_columns))
+    # a chunk may be in another file, which some readers open
     return all(
-        # a chunk may be in another file, which some readers open
-        chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings) and not chunk.file_path
-        for chunk in chunks
+        c.compression in _CODECS and _ENCODINGS.issuperset(c.encodings) and not c.file_path for c in chunks
     )
 
 
@@ -364,8 +324,12 @@ def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopt
     """Link files, look for cells in several files, and commit."""
     blobs, parts, dataset_id = open_blobs(plan.store), list(results), plan.spec.name
     links = [link for part in parts for link in part.links]
-    # as late as possible: a link has the age of the file, and garbage collections spare young files only
-    n_linked = sum(_put_link(blobs, link) for link in links)
+    n_linked = 0
+    for path, key, signature in links:
+        # as late as possible: a link has the age of the file, and garbage collections spare young files only
+        n_linked += blobs.put_file(key, path, link=True)
+        if _signature(path) != signature:
+            raise ValueError(f"{path} was changed while it was read")
     written = plan.spec.merge(part.written for part in parts)
     if not len(written.labels):
         problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
@@ -374,17 +338,8 @@ def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopt
     states = write_commit.finish_write(plan, [{dataset_id: written}])
     if plan.staged_id:
         return cast("Adoption", states)
+    n_copied, dataset = sum(part.n_copied for part in parts) + len(links) - n_linked, states[dataset_id]
+    n_rewritten, n_rows = sum(part.n_rewritten for part in parts), written.rows
     return Adoption(
-        dataset=states[dataset_id],
-        n_rows=written.rows,
-        n_linked=n_linked,
-        n_copied=sum(part.n_copied for part in parts) + len(links) - n_linked,
-        n_rewritten=sum(part.n_rewritten for part in parts),
+        dataset=dataset, n_rows=n_rows, n_linked=n_linked, n_copied=n_copied, n_rewritten=n_rewritten
     )
-
-
-def _put_link(blobs: BlobStore, link: _Link) -> bool:
-    is_linked = blobs.put_file(link.key, link.path, link=True)
-    if _signature(link.path) != link.signature:
-        raise ValueError(f"{link.path} was changed while it was read")
-    return is_linked

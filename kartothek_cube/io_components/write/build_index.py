@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic
 
 import attrs
 import pyarrow as pa
@@ -58,24 +58,19 @@ def plan_index_build(
     stored = {name for schema in schemas.values() for name in schema.names}
     where = f"Column(s) to index could not be found in dataset {current.uuid!r}: "
     errors.check_names(where, "column", columns, stored, error=RuntimeError)
-    by_table = {table: set(schema.names) for table, schema in schemas.items()}
-    types = {
-        c: schemas[table].field(c).type for table, names in by_table.items() for c in columns if c in names
+    by_table = {
+        table: tuple(column for column in columns if column in set(schema.names))
+        for table, schema in schemas.items()
     }
+    types = {c: schemas[table].field(c).type for table, own in by_table.items() for c in own}
     for column, dtype in types.items():
         if arrow.is_nested(dtype) or pa.types.is_null(dtype):
             reason = "nested values have no order" if arrow.is_nested(dtype) else "all values are null"
             raise NotImplementedError(
                 f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: {reason}"
             )
-    context = IndexContext(
-        dataset.store_factory,
-        current.uuid,
-        {table: tuple(c for c in columns if c in names) for table, names in by_table.items()},
-        types,
-        _file_types(current, columns, blobs),
-        current.column_mapping,
-    )
+    file_types, mapping = _file_types(current, columns, blobs), current.column_mapping
+    context = IndexContext(dataset.store_factory, current.uuid, by_table, types, file_types, mapping)
     partitions = current.partition_table
     size = partitions_per_task or max(len(partitions), 1)
     return context, [partitions.take(rows) for rows in runtime.batched(range(len(partitions)), size)]
@@ -100,15 +95,14 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
 
 def run_index_build(context: IndexContext, partitions: PartitionTable) -> WriteResult:
     """Collect the index entries of some partitions; only the columns to index are read."""
-    blobs = open_blobs(context.store)
-    parts = []
+    blobs, labels = open_blobs(context.store), partitions.labels.to_pylist()
+    parts: list[dict[str, IndexUpdate]] = [{}]
     for table, columns in context.columns.items():
         if columns:
             files = partitions.files[table].to_pylist()
             tables = list(scan.read_files(blobs, files, columns, mapping=context.mapping))
-            labels = partitions.labels.to_pylist()
             parts.append({c: index_entries_of(c, labels, tables, context.types[c]) for c in columns})
-    return merge_results([_result(context, part) for part in ({}, *parts)])
+    return merge_results([_result(context, part) for part in parts])
 
 
 def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteResult:
@@ -193,10 +187,8 @@ class BuildDatasetIndices:
 
 # -- column statistics ---------------------------------------------------------------------------------------
 
+_OPERATION = "build_column_statistics"
 _FILES_PER_TASK = 256
-
-StatisticsTask: TypeAlias = tuple[str, PartitionTable]
-"""Id of a dataset, and some of its partitions."""
 
 
 @attrs.frozen
@@ -252,13 +244,12 @@ class BuildColumnStatistics(Generic[StoreT]):
         columns = arguments.parse_names("columns", self.columns)
         existing = discover.discover_datasets(self.cube, self.store)
         names = sorted(discover.choose_datasets(self.cube, self.datasets, existing))
-        schemas = {name: consistency.arrow_schema(existing[name]) for name in names}
-        columns_of = {name: {*schema.names} for name, schema in schemas.items()}
+        columns_of = {name: {*consistency.arrow_schema(existing[name]).names} for name in names}
         available = set[str]().union(*columns_of.values())
         errors.check_names("Column statistics: ", "column", columns, available)
         chosen = {name: [c for c in columns if c in own] for name, own in columns_of.items()}
         for name, selected in chosen.items():
-            _check_statistics(existing[name], selected, schemas[name])
+            _check_statistics(existing[name], selected)
         datasets = {name: existing[name] for name, selected in chosen.items() if selected or not columns}
         return statistics_job(self.cube.uuid_prefix, self.store, datasets, chosen, blocksize)
 
@@ -283,7 +274,7 @@ def statistics_job(
     }
     tables = {name: datasets[name].partition_table for name, context in contexts.items() if context.types}
     return Job(
-        name="build_column_statistics",
+        name=_OPERATION,
         description=f"column statistics of {title}",
         context=contexts,
         tasks=[
@@ -299,10 +290,10 @@ def statistics_job(
     )
 
 
-def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str], schema: pa.Schema) -> None:
+def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str]) -> None:
     """Raise for columns that cannot have statistics."""
     for column in columns:
-        dtype = schema.field(column).type
+        dtype = consistency.arrow_schema(dataset).field(column).type
         where = f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: "
         if column == index.PARTITION:
             raise ValueError(f"{where}the labels of partitions have this name")
@@ -312,8 +303,8 @@ def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str], schema: 
             raise NotImplementedError(f"{where}values of type {dtype} cannot be compared")
 
 
-def _collect_statistics(contexts: Mapping[str, IndexContext], task: StatisticsTask) -> Written:
-    """Read the statistics of some partitions; only the columns that have them are read."""
+def _collect_statistics(contexts: Mapping[str, IndexContext], task: tuple[str, PartitionTable]) -> Written:
+    """Read the statistics of some partitions of a dataset; only the columns that have them are read."""
     name, partitions = task
     context = contexts[name]
     ((table, columns),) = context.columns.items()
@@ -331,11 +322,8 @@ def _finish_statistics(
     empty = {name: attrs.evolve(_result(c, {}), statistics=nothing) for name, c in contexts.items()}
     states = {}
     for name, result in merge_writes([empty, *results]).items():
-        change = result.change_set(
-            metadata={STATISTICS: sorted(contexts[name].types)},
-            merge_metadata=_add_columns,
-            info=history.describe_operation("build_column_statistics"),
-        )
+        metadata, info = {STATISTICS: sorted(contexts[name].types)}, history.describe_operation(_OPERATION)
+        change = result.change_set(metadata=metadata, merge_metadata=_add_columns, info=info)
         blobs = open_blobs(contexts[name].store)
         states[name] = publish_committed(blobs, optimistic.commit(blobs, change)[0])
     return states

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, contract, errors, expressions, pruning
-from kartothek_cube.core.arrow import Ints
+from kartothek_cube.core import arguments, contract, errors, expressions, pruning, transforms
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
@@ -19,23 +18,17 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
-from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write import write_commit
-from kartothek_cube.io_components.write.write_plan import (
-    CubeMetadata,
-    RowsOutside,
-    SchemaMode,
-    WritePlan,
-    WriteSpec,
-    is_merge_mode,
-)
+from kartothek_cube.io_components.write import write_commit, write_plan
+from kartothek_cube.io_components.write.write_plan import RowsOutside, SchemaMode, WritePlan, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
 
+#: metadata to store, by dataset id
+CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
 #: what a façade takes as input
 DataT = TypeVar("DataT")
 Data = TypeVar("Data", covariant=True)
@@ -158,10 +151,8 @@ class BuildCube(Generic[DataT, StoreT]):
                 f"Cube {cube.uuid_prefix} exists{remedy}. The build lacks {', '.join(sorted(others))}, which "
                 "would stay: build all datasets, or delete the cube first"
             )
-        self._check_absent(
-            existing & names,
-            "The cube exists; pass overwrite=True to replace it, or choose another uuid_prefix.",
-        )
+        remedy = "The cube exists; pass overwrite=True to replace it, or choose another uuid_prefix."
+        self._check_absent(existing & names, remedy)
         return plan
 
     def _check_absent(self, existing: Iterable[str], remedy: str) -> None:
@@ -186,7 +177,7 @@ class BuildCube(Generic[DataT, StoreT]):
         chosen = _check_statistics(self.statistics, names)
         # settings belong to the cube: those of its seed count for new datasets
         kept = {**kept, **change.cube_settings(user.get(cube.seed_dataset, {}))}
-        _check_mapping("partition_on", partition_on, "dataset id to columns")
+        arguments.check_mapping("partition_on", partition_on, "dataset id to columns")
         # as in kartothek, it may name datasets that this call does not write
         unnamed = set(names).difference(partition_on or ())
         others = set(partition_on or ()).difference(names)
@@ -292,17 +283,18 @@ class ExtendCube(BuildCube[DataT, StoreT]):
                 "is built. Name the new dataset, as in {'weather': df}; append adds rows to the seed"
             )
         factory = store_factory(store)
-        existing = _load_datasets(cube, store)
-        self._check_absent(
-            names.intersection(existing), "Pass overwrite=True to replace it, or choose another id."
-        )
+        existing = load_datasets(cube, store)
+        remedy = "Pass overwrite=True to replace it, or choose another id."
+        self._check_absent(names.intersection(existing), remedy)
         others = {name: ds for name, ds in existing.items() if name not in names}
+        fields = [field for ds in others.values() if ds.schema is not None for field in ds.schema.internal()]
+        # another type takes precedence over null
+        fields.sort(key=lambda field: not pa.types.is_null(field.type))
         shared = {*cube.dimension_columns, *cube.partition_columns}
-        types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
+        types = {field.name: field.type for field in fields if field.name in shared}
         seed = existing[cube.seed_dataset]
         extend = attrs.evolve(self, cube=_with_stored_transforms(cube, seed))
-        kept = change.cube_settings(seed.metadata)
-        owners = _payload_owners(cube, others)
+        kept, owners = change.cube_settings(seed.metadata), _payload_owners(cube, others)
         replaced = {name: dataset.metadata for name, dataset in existing.items() if name in names}
         return extend._plan_new("extend", factory, names, owners, types, kept, replaced)
 
@@ -385,13 +377,12 @@ class AppendToCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to add partitions to datasets of a cube."""
-        is_merge = is_merge_mode(self.schema_mode)
+        is_merge = write_plan.is_merge_mode(self.schema_mode)
         cube, store = self.cube, self.store
-        existing = _load_datasets(cube, store)
+        existing = load_datasets(cube, store)
         datasets = {name: existing[name] for name in discover.choose_datasets(cube, names, existing)}
-        if self.unique_cells and not set(cube.dimension_columns) & set(
-            existing[cube.seed_dataset].secondary_indices
-        ):
+        indices = existing[cube.seed_dataset].secondary_indices
+        if self.unique_cells and indices.keys().isdisjoint(cube.dimension_columns):
             raise ValueError(
                 f"unique_cells needs an index on a dimension column of dataset {cube.seed_dataset!r}; "
                 f"without one, all its files would be read"
@@ -403,7 +394,7 @@ class AppendToCube(Generic[DataT, StoreT]):
     def plan_overwrite(self, name: str) -> WritePlan:
         """Plan to replace those partitions of a dataset for which there is input."""
         plan = AppendToCube.plan(self, [name])
-        existing = _load_datasets(self.cube, self.store)
+        existing = load_datasets(self.cube, self.store)
         unseen = change.NoUnseenPartitions(existing[name].partition_table.labels)
         plan = plan.evolve_changes(overwrites_partitions=True, requires=(unseen,))
         return attrs.evolve(plan, operation="update", keep_empty=True)
@@ -549,43 +540,36 @@ class RemovePartitions(Generic[StoreT]):
         """Remove partitions: a commit, without tasks."""
         conditions = () if self.conditions is None else self.conditions
         plan = _plan_removal(self, "remove_partitions", "conditions", conditions, self.ktk_cube_dataset_ids)
-        return attrs.evolve(
-            write_commit.write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {}),
-            name="remove_partitions",
-            description=f"remove partitions of cube {self.cube.uuid_prefix}",
-        )
+        job = write_commit.write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {})
+        description = f"remove partitions of cube {self.cube.uuid_prefix}"
+        return attrs.evolve(job, name="remove_partitions", description=description)
 
 
 # -- what the plans share -----------------------------------------------------------------------------------
 
 
-def _check_mapping(argument: str, given: Any, items: str = "", names: Collection[str] | None = None) -> None:
-    """Check that an argument is None or a dict, whose keys are some of `names`."""
-    arguments.check_mapping(argument, given, items)
-    if names is not None:
-        errors.check_names(f"{argument}: ", "dataset", given or (), names)
-
-
 def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> dict[str, dict[str, Any]]:
     """Check the ``metadata`` argument of a cube write; a copy, empty for None."""
-    if metadata is None:
-        return {}
-    _check_mapping("metadata", metadata, "dataset id to dict", names)
-    for name, values in metadata.items():
-        _check_mapping(f"metadata for dataset {name}", values)
+    arguments.check_mapping("metadata", metadata, "dataset id to dict")
+    errors.check_names("metadata: ", "dataset", metadata or (), names)
+    checked = {}
+    for name, values in (metadata or {}).items():
+        arguments.check_mapping(f"metadata for dataset {name}", values)
         try:
-            json.dumps(dict(values))
+            checked[name] = dict(values)
+            json.dumps(checked[name])
         except TypeError as exc:
             raise TypeError(f"metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
         change.check_settings(values)
-    return {name: dict(values) for name, values in metadata.items()}
+    return checked
 
 
 def _check_statistics(
     statistics: Mapping[str, Iterable[str]] | None, names: Collection[str]
 ) -> dict[str, dict[str, list[str]]]:
     """The entry of the metadata of each dataset that tells its columns with statistics."""
-    _check_mapping("statistics", statistics, "dataset id to columns", names)
+    arguments.check_mapping("statistics", statistics, "dataset id to columns")
+    errors.check_names("statistics: ", "dataset", statistics or (), names)
     return {
         name: {pruning.STATISTICS: sorted(arguments.parse_name_set(f"statistics of dataset {name}", c))}
         for name, c in (statistics or {}).items()
@@ -610,13 +594,11 @@ def _check_partition_on(
 def _with_stored_transforms(cube: Cube, dataset: DatasetMetadata) -> Cube:
     """The cube with the partition transforms of a stored dataset, if it has a record of them."""
     # kartothek records none
-    stored = read_transforms(dataset.metadata)
+    stored = transforms.read_transforms(dataset.metadata)
     if stored is None:
         return cube
     if cube.transforms and set(cube.transforms) != set(stored):
-        described = [
-            ", ".join(map(repr, transforms)) or "nothing" for transforms in (stored, cube.transforms)
-        ]
+        described = [", ".join(map(repr, each)) or "nothing" for each in (stored, cube.transforms)]
         raise ValueError(
             f"Dataset {dataset.uuid!r} was written with the partition columns {described[0]}, but the cube "
             f"has {described[1]}; discover_cube gives the specification of a stored cube"
@@ -636,18 +618,15 @@ def _read_metadata(cube: Cube, store: StoreInput, name: str) -> Mapping[str, Any
         return {}
 
 
-def _load_datasets(cube: Cube, store: StoreInput) -> dict[str, DatasetMetadata]:
+def load_datasets(cube: Cube, store: StoreInput) -> dict[str, DatasetMetadata]:
     """The datasets of a cube, which are checked if they have changed; shared, and not to be changed."""
     return discover.load_snapshot(cube, open_blobs(store), None).datasets
 
 
 def _payload_owners(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[str, str]:
     """Payload columns of datasets, with the dataset that has them."""
-    return {
-        column: name
-        for name, ds in datasets.items()
-        for column in consistency.get_payload_subset(consistency.get_dataset_columns(ds), cube)
-    }
+    columns = {name: consistency.get_dataset_columns(dataset) for name, dataset in datasets.items()}
+    return {c: name for name, own in columns.items() for c in consistency.get_payload_subset(own, cube)}
 
 
 def plan_existing(
@@ -665,9 +644,9 @@ def plan_existing(
     foreign = _payload_owners(cube, others or {})
     specs = {
         name: WriteSpec.of_dataset(
-            factory,
             dataset,
             user.get(name, {}),
+            store=factory,
             merge_schema=others is not None,
             name=name,
             cube=_with_stored_transforms(cube, dataset),
@@ -679,12 +658,6 @@ def plan_existing(
     return WritePlan(operation=operation, cube=cube, store=factory, specs=specs)
 
 
-def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
-    """Types of the columns of datasets; another type takes precedence over null."""
-    fields = [field for ds in datasets if ds.schema is not None for field in ds.schema.internal()]
-    return {f.name: f.type for f in sorted(fields, key=lambda f: not pa.types.is_null(f.type))}
-
-
 def _plan_removal(
     write: UpdateCube[Any, Any] | RemovePartitions[Any],
     operation: str,
@@ -694,9 +667,8 @@ def _plan_removal(
 ) -> WritePlan:
     """Plan updates that also remove the partitions which meet the conditions of an argument."""
     cube, store = write.cube, write.store
-    existing = _load_datasets(cube, store)
-    conjunction = None
-    caller = arguments.CallerLine.find()
+    existing = load_datasets(cube, store)
+    conjunction, caller = None, arguments.CallerLine.find()
     if conditions is not None:
         conjunction = removal_conditions(cube, conditions, existing)
         check_is_full_removal(argument, conditions, is_full=not conjunction.active)
@@ -705,13 +677,14 @@ def _plan_removal(
     specs = dict(plan.specs)
     if conjunction is not None:
         for name, spec in plan.specs.items():
-            remove_where = partition_scope(conjunction, existing[name])
-            selected = pruning.select_partitions(existing[name], remove_where)
-            labels = existing[name].partition_table.take(selected).labels
-            unseen = change.NoUnseenPartitions(labels)
+            dataset, remove_where = existing[name], partition_scope(conjunction, existing[name])
+            selected = dataset.partition_table.take(pruning.select_partitions(dataset, remove_where))
+            unseen = change.NoUnseenPartitions(selected.labels)
             specs[name] = spec.evolve_change(remove_where=remove_where, requires=(unseen,))
-            if names is None and len(labels):
-                _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
+            foreign = ", ".join(sorted(conjunction.columns - set(dataset.partition_keys or ())))
+            if names is None and len(selected) and foreign:
+                files = selected.files[dataset.table_name].to_pylist()
+                _warn_of_other_keys(caller, dataset, foreign, files, store)
     plan = attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
     return plan.stage(publish=write.publish)
 
@@ -739,10 +712,7 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> expres
 
 
 def removal_conditions(
-    cube: Cube,
-    conditions: ConditionsInput | Literal["all"],
-    datasets: Mapping[str, DatasetMetadata],
-    verb: Literal["compact", "remove"] = "remove",
+    cube: Cube, conditions: ConditionsInput, datasets: Mapping[str, DatasetMetadata], verb: str = "remove"
 ) -> Conjunction:
     """Check that conditions concern partition columns only; none for ``"all"``."""
     if isinstance(conditions, str) and conditions == "all":
@@ -761,25 +731,17 @@ def removal_conditions(
 
 
 def _warn_of_other_keys(
-    caller: arguments.CallerLine,
-    conjunction: Conjunction,
-    dataset: DatasetMetadata,
-    selected: Ints,
-    store: StoreInput,
+    caller: arguments.CallerLine, dataset: DatasetMetadata, keys: str, files: list[str], store: StoreInput
 ) -> None:
     """Warn of a removal from a dataset that was not named and lacks partition keys of the conditions."""
-    foreign = ", ".join(sorted(conjunction.columns - set(dataset.partition_keys or ())))
-    if not foreign:
-        return
-    keys = dataset.partition_table.take(selected).files[dataset.table_name].to_pylist()
     try:
-        extent = errors.format_count(scan.count_rows(open_blobs(store), keys), "row")
+        extent = errors.format_count(scan.count_rows(open_blobs(store), files), "row")
     except (errors.KartothekCubeError, OSError, ValueError):
         # of files that cannot be read, or have no footers, a removal is possible all the same
-        extent = errors.format_count(len(keys), "file")
+        extent = errors.format_count(len(files), "file")
     caller.warn(
-        f"Removed from dataset {dataset.uuid!r}, which is not partitioned by {foreign}: {extent}, whatever "
-        f"their {foreign}. Name the datasets to remove partitions from in ktk_cube_dataset_ids"
+        f"Removed from dataset {dataset.uuid!r}, which is not partitioned by {keys}: {extent}, whatever "
+        f"their {keys}. Name the datasets to remove partitions from in ktk_cube_dataset_ids"
     )
 
 

@@ -24,17 +24,9 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components import arguments
-from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write import write_tasks
-from kartothek_cube.io_components.write.write_plan import (
-    SchemaMode,
-    WritePlan,
-    WriteResult,
-    WriteSpec,
-    Written,
-    is_merge_mode,
-)
+from kartothek_cube.io_components import arguments, runtime
+from kartothek_cube.io_components.write import write_plan, write_tasks
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
 
 #: what a removal does with partitions that another writer has added since it was planned
@@ -108,7 +100,7 @@ class StoreDataset:
         """Plan to write a new dataset."""
         uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
         mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
-        spec = _new_spec(self, store_factory(self.store), uuid, mode)
+        spec = _new_spec(self, runtime.store_factory(self.store), uuid, mode)
         if self.overwrite:
             # absent, or damaged: overwriting is how a user repairs it
             with suppress(KeyError, NotImplementedError, errors.CorruptDatasetError):
@@ -153,6 +145,10 @@ def _new_spec(
                 "metadata_merger of a write with publish=False has to be a function of a module: another "
                 f"process may publish the write, and {merger!r} cannot be pickled"
             ) from error
+    storage_format = parse_name("metadata_storage_format", storage_format).lower()
+    change = ChangeSet(uuid, mode=mode, metadata=metadata, storage_format=storage_format)
+    if merger is not None:
+        change = attrs.evolve(change, merge_metadata=partial(_merge_metadata, merger))
     spec = WriteSpec(
         store,
         uuid,
@@ -162,13 +158,7 @@ def _new_spec(
         arguments.check_serializer(write.df_serializer),
         _columns("sort_partitions_by", write.sort_partitions_by),
         statistics=pruning.statistics_columns(metadata),
-        change=ChangeSet(
-            uuid,
-            mode=mode,
-            metadata=metadata,
-            merge_metadata=None if merger is None else partial(_merge_metadata, merger),
-            storage_format=parse_name("metadata_storage_format", storage_format).lower(),
-        ),
+        change=change,
     )
     naming.check_metadata_version(version)
     naming.check_table_name(spec.table)
@@ -257,7 +247,7 @@ class UpdateDataset:
 
     def plan(self) -> WritePlan:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
-        is_merge = is_merge_mode(self.schema_mode)
+        is_merge = write_plan.is_merge_mode(self.schema_mode)
         if self.on_conflict not in ("raise", "replace"):
             raise ValueError(f"on_conflict is 'raise' or 'replace', got {self.on_conflict!r}")
         dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
@@ -293,9 +283,9 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
     arguments.check_partition_keys(dataset, spec.partition_on)
     _merge_indices(dataset, spec.indices, ())
     completed = WriteSpec.of_dataset(
-        spec.store,
         dataset,
         spec.change.metadata,
+        store=spec.store,
         merge_schema=is_merge,
         serializer=spec.serializer,
         sort_by=spec.sort_by,
@@ -454,7 +444,7 @@ class CommitDataset(UpdateDataset):
     table_name: str = attrs.field(default=naming.SINGLE_TABLE, init=False)
     schema_mode: SchemaMode = attrs.field(default="strict", init=False)
 
-    def plan_with_results(self) -> tuple[WritePlan, list[Written]]:
+    def plan_with_results(self) -> tuple[WritePlan, list[write_plan.Written]]:
         """Plan to commit files that are written already; also what was written."""
         handles = [handle for handle in write_tasks.flatten(self.new_partitions) if handle is not None]
         entries = arguments.user_metadata(self.metadata)
@@ -538,13 +528,12 @@ class CreateHeader(StoreDataset):
 def create_header(create: CreateHeader) -> DatasetMetadata:
     """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
     plan = create.plan()
-    dataset_uuid, partition_on = plan.spec.uuid, plan.spec.partition_on
-    wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
-    where = f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
-    errors.check_names(where, "column", partition_on, wrapped.names)
-    change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
-    dataset, _ = optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
-    return dataset
+    spec = plan.spec
+    wrapped = make_meta(create.schema, origin=spec.uuid, partition_keys=list(spec.partition_on))
+    where = f"Partition column(s) missing in the schema of dataset {spec.uuid!r}: "
+    errors.check_names(where, "column", spec.partition_on, wrapped.names)
+    change = spec.change_set(WriteResult(spec.uuid, spec.table, wrapped), plan.info)
+    return optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))[0]
 
 
 # -- delete_scope --------------------------------------------------------------------------------------------
@@ -566,25 +555,22 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
         raise TypeError(
             f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
         )
-    where = f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
-    errors.check_names(where, "or unindexed column", element, dataset.index_columns)
-    return AllOf(tuple((column, "==", _value(dataset, column, value)) for column, value in element.items()))
-
-
-def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
-    """The value as a predicate takes it; a scope is generous, ``"2020-01-01"`` stands for a date."""
-    if is_null_value(value):
-        raise ValueError(
-            f"delete_scope of dataset {dataset.uuid!r}: no index knows where {column!r} is null, "
-            "so these rows cannot be removed"
-        )
-    if dataset.schema is None:
-        raise ValueError(
-            f"delete_scope of dataset {dataset.uuid!r}: there is no schema that types {column!r}"
-        )
-    dtype = dataset.schema.field(column).type
-    try:
-        converted = arrow.normalize_value(dtype, value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"delete_scope of dataset {dataset.uuid!r}, column {column!r}: {error}") from error
-    return pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted
+    where = f"delete_scope of dataset {dataset.uuid!r}"
+    needs = f"{where} needs indexed columns: "
+    errors.check_names(needs, "or unindexed column", element, dataset.index_columns)
+    literals = []
+    for column, value in element.items():
+        if is_null_value(value):
+            text = f"no index knows where {column!r} is null, so these rows cannot be removed"
+            raise ValueError(f"{where}: {text}")
+        if dataset.schema is None:
+            raise ValueError(f"{where}: there is no schema that types {column!r}")
+        dtype = dataset.schema.field(column).type
+        # as a predicate takes it; a scope is generous, "2020-01-01" stands for a date
+        try:
+            converted = arrow.normalize_value(dtype, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{where}, column {column!r}: {error}") from error
+        value = pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted
+        literals.append((column, "==", value))
+    return AllOf(tuple(literals))

@@ -6,14 +6,13 @@ import copy
 import json
 import os
 import re
+import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import unquote as decode_percent
-from urllib.parse import urlsplit
 
 import attrs
 import pyarrow as pa
@@ -24,21 +23,17 @@ from kartothek_cube.core import errors, naming, tuning
 from kartothek_cube.core.arrow import cast_column, has_zone, parse_texts, same_type, storage_type
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
+#: a directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg
 TableSource: TypeAlias = str | os.PathLike[str] | Any
-"""A directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg."""
+#: types by column
+_Types: TypeAlias = Mapping[str, pa.DataType]
 
 #: name of the directory of null
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 #: columns with the index of a frame, which pandas adds
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 #: features of Delta tables that change nothing for a reader of the newest Parquet files
-_DELTA_FEATURES = {
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-}
+_FEATURES = {"timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
 #: files of a log: the last number is the version
 _DELTA_COMMIT = re.compile(r"(?:\d{20}\.)?(\d{20})(?:\.compacted)?\.json")
 _DELTA_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10})|\.[^.]+)?\.(?:parquet|json)")
@@ -107,10 +102,7 @@ class ForeignTable:
 
 
 def open_table(
-    source: TableSource,
-    snapshot: int | None,
-    types: Mapping[str, pa.DataType],
-    known: Mapping[str, pa.DataType],
+    source: TableSource, snapshot: int | None, types: _Types, known: _Types
 ) -> tuple[ForeignTable, list[ForeignFile]]:
     """Open a table and list its files; types of directories are given by the user, or known of the cube."""
     is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
@@ -163,9 +155,8 @@ def _resolve(location: str) -> tuple[fs.FileSystem, str]:
     try:
         filesystem, path = fs.FileSystem.from_uri(location)
     except (pa.ArrowException, ValueError) as error:
-        raise ValueError(
-            f"{location.partition('://')[0]}://… cannot be opened by pyarrow.fs: {error}"
-        ) from error
+        scheme = location.partition("://")[0]
+        raise ValueError(f"{scheme}://… cannot be opened by pyarrow.fs: {error}") from error
     if not path.strip("/"):
         raise ValueError(f"{location} has no path")
     is_local = isinstance(filesystem, fs.LocalFileSystem)
@@ -206,16 +197,8 @@ def _list_folder(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
 # files in other directories.
 
 
-#: info of a file, and the texts of its directories; None for null
-_ListedFile = tuple[fs.FileInfo, dict[str, str | None]]
-
-
 def _open_directory(
-    location: str,
-    filesystem: fs.FileSystem,
-    root: str,
-    types: Mapping[str, pa.DataType],
-    known: Mapping[str, pa.DataType],
+    location: str, filesystem: fs.FileSystem, root: str, types: _Types, known: _Types
 ) -> tuple[ForeignTable, list[ForeignFile]]:
     listed = _list_files(filesystem, root)
     if not listed:
@@ -234,28 +217,24 @@ def _open_directory(
     schemas = list(ordered_map(partial(_read_schema, filesystem), paths, threads))
     schema = _unite_schemas(paths, schemas)
     stored = {field.name: field.type for field in schema}
-    parsed = {
-        key: _parse_directories(
-            key, [own[key] for own in texts], types.get(key, stored.get(key, known.get(key)))
-        )
-        for key in keys
-    }
+    parsed = {}
+    for key in keys:
+        dtype = types.get(key, stored.get(key, known.get(key)))
+        parsed[key] = _parse_directories(key, [own[key] for own in texts], dtype)
     schema = pa.schema([*schema, *(pa.field(key, parsed[key].type) for key in keys if key not in stored)])
     files = []
     for i, ((info, _), own) in enumerate(zip(listed, schemas, strict=True)):
-        in_file = {*own.names}
-        values = {key: parsed[key].slice(i, 1) for key in keys if key not in in_file}
+        values = {key: parsed[key].slice(i, 1) for key in keys if key not in own.names}
         files.append(ForeignFile(info.path, info.size, info.path if is_local else None, values))
     table = ForeignTable(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
     return table, files
 
 
-def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
-    """Files below a directory, without hidden ones."""
+def _list_files(filesystem: fs.FileSystem, root: str) -> list[tuple[fs.FileInfo, dict[str, str | None]]]:
+    """Files below a directory, without hidden ones, with the texts of their directories; None for null."""
     if filesystem.get_file_info(root).type == fs.FileType.File:
         return [(filesystem.get_file_info(root), {})]
-    listed = []
-    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    listed, is_local = [], isinstance(filesystem, fs.LocalFileSystem)
     for info in _list_folder(filesystem, root):
         *folders, name = info.path[len(root) :].lstrip("/").split("/")
         if _is_hidden(name) or any(map(_is_hidden, folders)):
@@ -367,15 +346,12 @@ def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
     _check_delta_features(table, description)
     schema = pa.schema(table.schema().to_arrow())
     adds = pa.table(table.get_add_actions(flatten=True))
-    partition_columns: list[str] = table.metadata().partition_columns
-    values = {
-        column: adds.column(f"partition.{column}")
-        .combine_chunks()
-        .cast(storage_type(schema.field(column).type))
-        for column in partition_columns
-    }
-    uri = urlsplit(table.table_uri)
-    root = os.path.realpath(decode_percent(uri.path)) if uri.scheme in ("file", "") else None
+    values = {}
+    for column in table.metadata().partition_columns:
+        dtype = storage_type(schema.field(column).type)
+        values[column] = adds.column(f"partition.{column}").combine_chunks().cast(dtype)
+    uri = urllib.parse.urlsplit(table.table_uri)
+    root = os.path.realpath(urllib.parse.unquote(uri.path)) if uri.scheme in ("file", "") else None
     filesystem: fs.FileSystem = fs.LocalFileSystem()
     if root is None:
         from deltalake.fs import DeltaStorageHandler
@@ -400,7 +376,7 @@ def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
 def _delta_path(path: str, root: str) -> str:
     """Decoded path of a file of a table, which is relative to its directory."""
     # decoded once: values of partitions are encoded in names of directories
-    relative = decode_percent(path)
+    relative = urllib.parse.unquote(path)
     segments = re.split(r"[/\\]", relative)
     # shallow clones refer to files of other tables by URL
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", relative) or ".." in segments or not segments[0]:
@@ -472,7 +448,7 @@ def _check_delta_features(table: Any, description: str) -> None:
             f"The {description} uses column mapping ({mode}): the columns have other names in its files; "
             "write a copy of the table without it"
         )
-    unsupported = features - _DELTA_FEATURES - {"deletionVectors", "columnMapping"}
+    unsupported = features - _FEATURES - {"deletionVectors", "columnMapping"}
     if unsupported:
         raise ValueError(f"The {description} has unsupported features: {', '.join(sorted(unsupported))}")
 
@@ -515,9 +491,8 @@ class _IcebergSnapshot(ForeignTable):
         from pyiceberg.io.pyarrow import ArrowScan
 
         scan = ArrowScan(self.table.metadata, self.table.io, self.projection, AlwaysTrue())
-        return self._complete(
-            file, scan.to_table([file.task]), self.schema.names if columns is None else columns
-        )
+        names = self.schema.names if columns is None else columns
+        return self._complete(file, scan.to_table([file.task]), names)
 
 
 @attrs.frozen
@@ -593,12 +568,9 @@ def _open_iceberg(table: Any, snapshot_id: int | None) -> tuple[ForeignTable, li
             raise ValueError(f"{location} is no Parquet file, but {task.file.file_format.name}")
         path = table.io.local_path(location)
         files.append(_IcebergFile(location, task.file.file_size_in_bytes, path, task=task))
-    stored = pa.schema([(field.name, storage_type(field.type)) for field in projection.as_arrow()])
+    schema = pa.schema([(field.name, storage_type(field.type)) for field in projection.as_arrow()])
+    description = f"Iceberg table {table.metadata_location} {number}"
     opened = _IcebergSnapshot(
-        description=f"Iceberg table {table.metadata_location} {number}",
-        schema=stored,
-        is_immutable=True,
-        table=table,
-        projection=projection,
+        description=description, schema=schema, is_immutable=True, table=table, projection=projection
     )
     return opened, sorted(files, key=lambda file: file.location)

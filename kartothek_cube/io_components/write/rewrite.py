@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
@@ -23,12 +23,10 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components import runtime, scan
+from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Answer, CountsByDataset, Job, delete_on_failure
-from kartothek_cube.io_components.kernels import group_codes, lookup_keys, rechunk_by_partition, take_values
-from kartothek_cube.io_components.write import table_writer, write_commit, write_tasks
-from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
+from kartothek_cube.io_components.write import cube_writes, table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, merge_results
 from kartothek_cube.serialization import DataFrameSerializer, parquet
@@ -181,7 +179,7 @@ def finish_rewrite(
     """Replace partitions of all datasets at once; `unchanged`: if they have no newer files."""
     plan, changes, counts = context.plan, {}, CountsByDataset()
     files: list[WriteResult] = []
-    parts = [part for own in tasks for part in own]
+    parts = list(chain.from_iterable(tasks))
     for name in sorted(plan.specs):
         own = [part for part in parts if part.name == name]
         counts[name] = {c: sum(int(pc.sum(part.counts[c]).as_py()) for part in own) for c in names}
@@ -195,11 +193,9 @@ def finish_rewrite(
         places = dict(zip(folders.to_pylist(), part.replaces.to_pylist(), strict=True))
         columns = tuple(c for c in stored.keys if c in spec.partition_on)
         requires = (UnchangedPartitions(columns, folders.unique(), part.replaces),) if unchanged else ()
+        new = pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()])
         spec = spec.evolve_change(
-            replaces=part.replaces,
-            replaces_at=pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()]),
-            merge_schema=True,
-            requires=requires,
+            replaces=part.replaces, replaces_at=new, merge_schema=True, requires=requires
         )
         changes[name] = spec.change_set(written, plan.info)
     with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, files)):
@@ -299,20 +295,15 @@ class CompactCube(Generic[StoreT]):
             raise ValueError(f"min_files is a number of files, 1 or more, got {min_files!r}")
         cube, store = self.cube, self.store
         existing = discover.discover_datasets(cube, store)
-        conjunction = removal_conditions(cube, self.conditions, existing, "compact")
+        conjunction = cube_writes.removal_conditions(cube, self.conditions, existing, "compact")
         names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
-        plan = plan_existing("compact", cube, store, datasets, None, self.df_serializer)
-        members = {
-            name: _select_members(cube, dataset, partition_scope(conjunction, dataset), self.min_files)
-            for name, dataset in datasets.items()
-        }
+        plan = cube_writes.plan_existing("compact", cube, store, datasets, None, self.df_serializer)
+        scopes = {name: cube_writes.partition_scope(conjunction, ds) for name, ds in datasets.items()}
+        members = {n: _select_members(cube, datasets[n], scopes[n], self.min_files) for n in datasets}
         n_partitions = sum(map(len, members.values()))
-        tasks = [
-            PartitionFiles.of(name, datasets[name].partition_table, part)
-            for name, own in members.items()
-            for part in cut_tasks(own, n_partitions)
-        ]
+        parts = [(name, part) for name, own in members.items() for part in cut_tasks(own, n_partitions)]
+        tasks = [PartitionFiles.of(n, datasets[n].partition_table, part) for n, part in parts]
         context, n_files = RewriteContext.of(plan, datasets), sum(len(task.files) for task in tasks)
         finish = partial(finish_rewrite, names=_COUNTS, unchanged=False)
         description = f"compact cube {cube.uuid_prefix}"
@@ -324,9 +315,8 @@ def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, mi
     least = min_files if dataset.column_mapping is not None else max(min_files, 2)
     rows = pruning.select_partitions(dataset, scope)
     keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
-    codes = group_codes(
-        [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys], len(rows)
-    )
+    own = [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys]
+    codes = kernels.group_codes(own, len(rows))
     return [rows[positions] for positions in partition.group_positions(codes) if len(positions) >= least]
 
 
@@ -334,11 +324,11 @@ def compact_files_job(cube: Cube, store: StoreInput, keys: Set[str]) -> Job[Coun
     """Compact the physical partitions of some files."""
     job = CompactCube(cube, store, min_files=1).job()
     values = pa.array(sorted(keys), pa.string())
-    selected = [
-        task.select(np.bincount(task.numbers, pc.is_in(*task.files.files.values(), value_set=values)) > 0)
-        for task in job.tasks
-    ]
-    tasks = [task for task in selected if len(task)]
+    tasks = []
+    for task in job.tasks:
+        is_chosen = pc.is_in(*task.files.files.values(), value_set=values)
+        selected = task.select(np.bincount(task.numbers, is_chosen) > 0)
+        tasks += [selected] if len(selected) else []
     return attrs.evolve(job, tasks=tasks, files=sum(len(task.files) for task in tasks))
 
 
@@ -358,7 +348,7 @@ def _compact_block(context: RewriteContext, stored: StoredRows, block: Partition
     sizes = file_sizes(blobs, keys)
     rows, lengths = read_visible(stored, block)
     of_row = rows.column(PARTITION).to_numpy()
-    codes = group_codes(list(files.keys(spec.partition_on, stored.schema).values()), len(files))
+    codes = kernels.group_codes(list(files.keys(spec.partition_on, stored.schema).values()), len(files))
     is_changed = np.bincount(of_row, minlength=len(block)) < np.bincount(numbers, lengths, len(block))
     is_changed[numbers[np.bincount(codes)[codes] > 1]] = True
     for key, number in zip(keys, numbers, strict=True):
@@ -387,9 +377,7 @@ def _name_files(
     suffixes = {folder: partition.compacted_suffixes(own) for folder, own in members.items()}
     files = partition.PartitionTable.from_labels(stored.spec.uuid, stored.spec.table, labels)
     folders = stored.folders(files).to_pylist()
-    return pa.array(
-        [f"{label}{next(suffixes[f])}" for label, f in zip(labels.to_pylist(), folders, strict=True)]
-    )
+    return pa.array([f"{own}{next(suffixes[f])}" for own, f in zip(labels.to_pylist(), folders, strict=True)])
 
 
 def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
@@ -408,12 +396,8 @@ def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
 
 
 #: rows of a partition that were inserted, updated and deleted
-_MERGE_COUNTS = pa.schema(
-    [
-        ("partition", pa.string()),
-        *((f"rows_{done}", pa.int64()) for done in ("inserted", "updated", "deleted")),
-    ]
-)
+_ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
+_MERGE_COUNTS = pa.schema([("partition", pa.string()), *((name, pa.int64()) for name in _ROWS)])
 
 
 @attrs.frozen
@@ -470,11 +454,8 @@ class MergeResult:
         return int(pc.sum(self.partitions[column]).as_py() or 0)
 
     def __repr__(self) -> str:
-        partitions = errors.format_count(len(self.partitions), "partition")
-        return (
-            f"<merge: {self.rows_inserted} rows inserted, {self.rows_updated} updated, "
-            f"{self.rows_deleted} deleted in {partitions}>"
-        )
+        rows = f"{self.rows_inserted} rows inserted, {self.rows_updated} updated, {self.rows_deleted} deleted"
+        return f"<merge: {rows} in {errors.format_count(len(self.partitions), 'partition')}>"
 
 
 def plan_merge(
@@ -487,12 +468,11 @@ def plan_merge(
     publish: bool = True,
 ) -> WritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
-    existing = discover.load_snapshot(cube, open_blobs(store), None).datasets
+    existing = cube_writes.load_datasets(cube, store)
     name = cube.seed_dataset if dataset is None else arguments.parse_name("dataset", dataset)
-    names = discover.choose_datasets(cube, name, existing)
-    datasets = {name: existing[name] for name in names}
-    user = None if metadata is None else dict.fromkeys(names, metadata)
-    plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
+    datasets = {name: existing[name] for name in discover.choose_datasets(cube, name, existing)}
+    user = None if metadata is None else dict.fromkeys(datasets, metadata)
+    plan = cube_writes.plan_existing("merge", cube, store, datasets, user, df_serializer)
     return attrs.evolve(plan, keep_empty=True, commit_all=True).stage(publish=publish)
 
 
@@ -510,9 +490,8 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     if flag is not None:
         arguments.parse_name("delete_column", flag)
         if flag in stored:
-            raise ValueError(
-                f"delete_column {flag!r} is a column of {where}; give the flag a name of its own"
-            )
+            text = "give the flag a name of its own"
+            raise ValueError(f"delete_column {flag!r} is a column of {where}; {text}")
         errors.check_names(f"delete_column of the input for {where}: ", "column", [flag], names)
         dtype = table.schema.field(flag).type
         if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
@@ -563,11 +542,7 @@ def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
 
 
 def _merge_table(
-    context: MergeContext,
-    stored: StoredRows,
-    state: DatasetMetadata,
-    files: Mapping[str, Ints],
-    table: pa.Table,
+    context: MergeContext, stored: StoredRows, state: DatasetMetadata, files: dict[str, Ints], table: pa.Table
 ) -> Iterator[Rewritten]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
     given = {*table.column_names}
@@ -619,7 +594,7 @@ def _merge_block(
     names, schema = stored.column_names, source.schema.append(rows.schema.field(PARTITION))
     both = scan.concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
     of_rows, of_cells = ([t.column(c) for c in (PARTITION, *source.cell)] for t in (rows, stored))
-    matches = lookup_keys(of_rows, of_cells, len(rows), len(stored))
+    matches = kernels.lookup_keys(of_rows, of_cells, len(rows), len(stored))
     matched = matches >= 0
     inserted, updated, removed = ~matched & ~deleted, matched & ~deleted, matched & deleted
     of_row, of_stored = (t.column(PARTITION).to_numpy() for t in (rows, stored))
@@ -635,11 +610,11 @@ def _merge_block(
     # columns that the input lacks keep their values
     kept = np.concatenate([np.flatnonzero(stays), added[inserted]])
     names.remove(PARTITION)
-    arrays = [take_values(both.column(c), from_input if c in given else kept, missing=False) for c in names]
+    chosen = ((both.column(c), from_input if c in given else kept) for c in names)
+    arrays = [kernels.take_values(column, positions, missing=False) for column, positions in chosen]
     merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
-    return replace_files(
-        block, is_changed, merged, partial(_write_merged, context), _merge_counts(folders, *changes)
-    )
+    counts = _merge_counts(folders, *changes)
+    return replace_files(block, is_changed, merged, partial(_write_merged, context), counts)
 
 
 def _write_merged(context: MergeContext, rows: pa.Table) -> WriteResult:
@@ -651,7 +626,7 @@ def _write_merged(context: MergeContext, rows: pa.Table) -> WriteResult:
 def _merge_counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
     """Rows of partitions that were inserted, updated and deleted; none if not given."""
     none = np.zeros(len(folders), dtype=np.int64)
-    columns = [*counts, *[none] * (len(_MERGE_COUNTS) - 1 - len(counts))]
+    columns = [*counts, *[none] * (len(_ROWS) - len(counts))]
     return pa.table([pa.array(folders, pa.string()), *map(pa.array, columns)], schema=_MERGE_COUNTS)
 
 
@@ -668,15 +643,11 @@ def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResu
     """Commit what tasks wrote, if no other writer changed the partitions that they read."""
     merged = _merge_parts(context, parts)
     counts = merged.counts.combine_chunks().sort_by("partition")
-    requirement = UnchangedPartitions(
-        context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
-    )
-    plan = context.plan.evolve_changes(
-        replaces=merged.replaces,
-        requires=(requirement,),
-        # without replaced partitions it might be another dataset of that name
-        merge_schema=len(merged.replaces) > 0,
-    )
+    folders = counts.column("partition").combine_chunks().cast(pa.string())
+    requires = (UnchangedPartitions(context.keys, folders, merged.labels),)
+    # without replaced partitions it might be another dataset of that name
+    merges = len(merged.replaces) > 0
+    plan = context.plan.evolve_changes(replaces=merged.replaces, requires=requires, merge_schema=merges)
     with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, merged.written)):
         datasets = write_commit.finish_write(plan, [{merged.name: result} for result in merged.written])
     return cast("MergeResult", datasets) if plan.staged_id else MergeResult(datasets[merged.name], counts)
@@ -710,5 +681,5 @@ def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     rows = write_tasks.prepare_table(spec, [data])
     write_tasks.prepare(context.plan, {context.spec.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (TASKS_PER_CORE * runtime.available_cores()), 1)
-    tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
+    tables = kernels.rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
     return merge_job(context, [[table] for table in tables], run_merge)

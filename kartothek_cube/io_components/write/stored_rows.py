@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC
 from typing import Any, Self
 
@@ -12,21 +13,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock, errors, evolution, history, pandas_conversion
-from kartothek_cube.core.arguments import check_flag, parse_name
-from kartothek_cube.core.arrow import Ints, Mask, same_type, to_numpy
+from kartothek_cube.core import arguments, clock, errors, evolution, history, pandas_conversion
+from kartothek_cube.core import contract as contracts
+from kartothek_cube.core.arrow import Mask, same_type, to_numpy
 from kartothek_cube.core.commit import optimistic
-from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
-from kartothek_cube.core.contract import (
-    CellsInSeed,
-    Contract,
-    ContractRule,
-    Fresh,
-    RowCount,
-    UniqueCells,
-    Violations,
-    find_violations,
-)
+from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, WriteMode
+from kartothek_cube.core.contract import CellsInSeed, Contract, ContractRule, Fresh, RowCount, Violations
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -60,8 +52,7 @@ class StoredRows:
         """Columns that identify a physical partition of the cube, or of a dataset without one."""
         spec = self.spec
         columns = spec.partition_on if spec.cube is NO_CUBE else spec.cube.partition_columns
-        stored = set(self.schema.names)
-        return [c for c in columns if c in stored]
+        return [c for c in columns if c in self.schema.names]
 
     @property
     def cell(self) -> list[str]:
@@ -128,9 +119,8 @@ class ValuesKept:
         rows = source.read(change.added, cell).table
         bounds = [literal for c in source.cell for literal in _bounds(c, rows.column(c))]
         stored = source.select_visible(source.read(files, [*cell, *lacking], all_of(bounds)).table)
-        matches = kernels.lookup_keys(
-            [stored.column(c) for c in cell], [rows.column(c) for c in cell], len(stored), len(rows)
-        )
+        of_stored, of_rows = ([table.column(c) for c in cell] for table in (stored, rows))
+        matches = kernels.lookup_keys(of_stored, of_rows, len(stored), len(rows))
         stored = stored.filter(pa.array(matches >= 0))
         defaults = {} if state.column_mapping is None else state.column_mapping.defaults
         hidden = {c: mask for c in lacking if (mask := _differs(stored.column(c), defaults.get(c))).any()}
@@ -188,28 +178,23 @@ class _Files(StoredRows):
         """Values of partition keys by file, as in labels."""
         return partition_folders(self.files, list(columns), self.spec.partition_on, self.schema)
 
-    def select(self, mask: Mask) -> _Files:
-        """Some of the files."""
-        return attrs.evolve(self, files=self.files.filter(mask))
-
     def blocks(self) -> Iterator[_Files]:
         """Files of some whole physical partitions at a time."""
         codes = self.folders_by(self.partition_keys).dictionary_encode().indices.to_numpy()
         for groups in runtime.batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
-            positions: Ints = np.sort(np.concatenate(groups))
-            yield attrs.evolve(self, files=self.files.take(positions))
+            yield attrs.evolve(self, files=self.files.take(np.sort(np.concatenate(groups))))
 
     def rows(self, columns: Iterable[str]) -> pa.Table:
         """Columns of the rows, in the order of commit."""
         names = [c for c in dict.fromkeys(columns) if c in self.schema.names]
-        return (
-            self.read(self.files, names).table if len(self.files) else self.schema.empty_table().select(names)
-        )
+        nothing = self.schema.empty_table().select(names)
+        return self.read(self.files, names).table if len(self.files) else nothing
 
     def beside(self, other: _Files) -> _Files:
         """Those that may have the cells of another dataset."""
         columns = [c for c in other.partition_keys if c in self.partition_keys]
-        return self.select(to_numpy(pc.is_in(self.folders_by(columns), value_set=other.folders_by(columns))))
+        mask = to_numpy(pc.is_in(self.folders_by(columns), value_set=other.folders_by(columns)))
+        return attrs.evolve(self, files=self.files.filter(mask))
 
 
 def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[str, ChangeSet]) -> ChangeSet:
@@ -262,7 +247,7 @@ def _find_in_write(
 ) -> Iterator[Violations]:
     """Violations of a rule of the rows of a write, or of stored ones."""
     mask = np.zeros(len(rows), bool)
-    if isinstance(rule, UniqueCells):
+    if isinstance(rule, contracts.UniqueCells):
         codes = kernels.group_codes([rows.column(c) for c in cell], len(rows))
         mask = np.bincount(codes)[codes] > 1
     elif isinstance(rule, CellsInSeed) and seed is not None:
@@ -272,7 +257,7 @@ def _find_in_write(
         mask = kernels.lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
     elif isinstance(rule, Fresh):
         yield from _find_old(rule, _newest(rule, rows), len(rows))
-    violations = find_violations(rule, rows, mask, cell)
+    violations = contracts.find_violations(rule, rows, mask, cell)
     if violations is not None:
         yield violations
 
@@ -411,9 +396,9 @@ def set_contract(
     kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
     """
     cube = discover.find_cube(cube, store)
-    check_flag("check_existing", check_existing)
+    arguments.check_flag("check_existing", check_existing)
     blobs, contract = open_blobs(store), Contract.make(rules)
-    dataset, existing = parse_name("dataset", dataset), discover.discover_datasets(cube, blobs)
+    dataset, existing = arguments.parse_name("dataset", dataset), discover.discover_datasets(cube, blobs)
     discover.choose_datasets(cube, dataset, existing)
     state = existing[dataset]
     schema = consistency.arrow_schema(state)
@@ -426,30 +411,24 @@ def set_contract(
         if isinstance(rule, Fresh):
             rule.check_type(schema.field(rule.column).type)
     # a write that was planned before cannot slip in between check and commit
-    requires: tuple[Requirement, ...] = ()
-    if check_existing:
-        for violations in find_stored_violations(cube, store, existing, dataset, contract):
-            raise violations.error(state.uuid)
-        requires = (UnchangedPartitions.of_dataset(state),)
+    unchanged = (UnchangedPartitions.of_dataset(state),) if check_existing else ()
+    for violations in find_stored_violations(cube, store, existing, dataset, contract) if unchanged else ():
+        raise violations.error(state.uuid)
+    old: tuple[ContractRule, ...] = ()
+    with suppress(errors.CorruptDatasetError):
+        old = Contract.of(state.uuid, state.metadata).rules
+    # rules that are not new keep their marks
+    checked = [attrs.evolve(rule, checked=True) for rule in contract.rules]
+    marked = Contract.make(attrs.evolve(rule, checked=check_existing or rule in old) for rule in checked)
     change = ChangeSet(
         state.uuid,
         state.table_name,
-        metadata={CONTRACT: _mark_checked(contract, state, check_existing).stored},
+        metadata={CONTRACT: marked.stored},
         merge_metadata=_replace_contract,
         info=history.describe_operation("set_contract"),
-        requires=requires,
+        requires=unchanged,
     )
     return publish_committed(blobs, optimistic.commit(blobs, change)[0])
-
-
-def _mark_checked(contract: Contract, state: DatasetMetadata, is_checked: bool) -> Contract:
-    """The contract with the marks of its rules: those that are not new keep theirs."""
-    try:
-        old = Contract.of(state.uuid, state.metadata).rules
-    except errors.CorruptDatasetError:
-        old = ()
-    rules = [attrs.evolve(rule, checked=True) for rule in contract.rules]
-    return Contract.make(attrs.evolve(rule, checked=is_checked or rule in old) for rule in rules)
 
 
 def _replace_contract(metadata: list[dict[str, Any]]) -> dict[str, Any]:
@@ -489,7 +468,7 @@ def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[Con
     >>> list_contract(cube, store, "seed")
     [NotNull(checked=True, column='PEOPLE')]
     """
-    cube = discover.find_cube(cube, store)
-    dataset, existing = parse_name("dataset", dataset), discover.discover_datasets(cube, open_blobs(store))
+    cube, dataset = discover.find_cube(cube, store), arguments.parse_name("dataset", dataset)
+    existing = discover.discover_datasets(cube, open_blobs(store))
     discover.choose_datasets(cube, dataset, existing)
     return list(Contract.of(existing[dataset].uuid, existing[dataset].metadata).rules)

@@ -44,14 +44,10 @@ _FileSlice = tuple[str, int, int]
 
 
 def write_files(
-    blobs: BlobStore,
-    serializer: DataFrameSerializer,
-    table: pa.Table,
-    starts: Ints,
-    keys: pa.StringArray,
-    threads: int | None = None,
+    spec: WriteSpec, table: pa.Table, starts: Ints, keys: pa.StringArray, threads: int | None = None
 ) -> pa.StringArray:
     """Write each slice of a table, from one start to the next, as a file; return the keys."""
+    blobs, serializer = open_blobs(spec.store), spec.serializer
     stops = np.append(starts[1:], len(table))
     slices = list(zip(keys.to_pylist(), starts.tolist(), stops.tolist(), strict=True))
     runtime.progress_add_total(len(slices))
@@ -141,9 +137,9 @@ def write_table(
     """Write one input table as data files, without a commit; ``name_files`` replaces the labels."""
     origin = f"{spec.uuid}/{spec.table}"
     schema = make_meta(table.schema, origin=origin, partition_keys=list(spec.partition_on))
+    types = {column: schema.field(column).type for column in spec.index_columns(table.column_names)}
     if spec.partition_on and not len(table):
         # with empty entries a new dataset gets its indices
-        types = {column: schema.field(column).type for column in spec.index_columns(schema.names)}
         typed = {column: dtype for column, dtype in types.items() if not pa.types.is_null(dtype)}
         indices = {column: IndexUpdate.empty(dtype) for column, dtype in typed.items()}
         return WriteResult(spec.uuid, spec.table, schema, indices=indices)
@@ -152,14 +148,11 @@ def write_table(
     suffixes = cells_suffixes(() if spec.cube is NO_CUBE else spec.cube.dimension_columns, table, starts)
     labels = pc.binary_join_element_wise(prefixes, name, pa.array(suffixes), "")
     labels = labels if name_files is None else name_files(labels)
-    indices = {
-        column: index_entries(table.column(column), starts, labels, schema.field(column).type)
-        for column in spec.index_columns(table.column_names)
-    }
-    statistics = statistics_of(table, starts, labels, schema, spec.statistics) if spec.statistics else None
+    indices = {c: index_entries(table.column(c), starts, labels, dtype) for c, dtype in types.items()}
+    statistics = statistics_of(spec, table, starts, labels, schema)
     rows = table.drop_columns(list(spec.partition_on))
     derived = PartitionTable.from_labels(spec.uuid, spec.table, labels).files[spec.table]
-    keys = write_files(open_blobs(spec.store), spec.serializer, rows, starts, derived, threads)
+    keys = write_files(spec, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own, widths = None if keys.equals(derived) else keys, _widths_of_rows(spec, rows)
     return spec.result(
@@ -170,8 +163,7 @@ def write_table(
 def cells_suffixes(dimensions: Iterable[str], table: pa.Table, starts: Ints) -> list[str]:
     """What names tell of the cells of files that begin at `starts`; empty texts if this is not known."""
     names = [c for c in dimensions if c in table.column_names]
-    columns = [kernels.decode_dictionary(table.column(name)) for name in names]
-    columns = [column.cast(widen(column.type)) for column in columns]
+    columns = [c.cast(widen(c.type)) for c in map(kernels.decode_dictionary, table.select(names).columns)]
     equal = kernels.equal_neighbours(columns, len(table), starts[1:]) if names else None
     words = []
     if equal is not None and not equal.any():
@@ -224,9 +216,8 @@ def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
         if is_text(values.type) or pa.types.is_binary(values.type):
             # a byte is encoded as up to three
             is_long = pc.greater(pc.binary_length(values), (naming.MAX_FILE_NAME - len(prefix)) // 3)
-            names += [
-                f"{prefix}{naming.quote(value)}" for value in values.filter(is_long).unique().to_pylist()
-            ]
+            long = values.filter(is_long).unique().to_pylist()
+            names += [f"{prefix}{naming.quote(value)}" for value in long]
     too_long = next((name for name in names if len(name) > naming.MAX_FILE_NAME), None)
     # the store is opened only if its kind matters
     if too_long is not None and open_blobs(spec.store).is_local:
@@ -274,22 +265,17 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
     """Group rows by partition: first row and path of each group, in order of appearance, and the rows."""
     if not partition_on:
         return np.zeros(1, dtype=np.int64), pa.array([""]), table
-    codes, _bound = kernels.combine_keys(
-        [kernels.encode_ordered(table.column(c)) for c in partition_on], len(table)
-    )
-    change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
+    encoded = [kernels.encode_ordered(table.column(c)) for c in partition_on]
+    codes, _bound = kernels.combine_keys(encoded, len(table))
+    starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
     if len(np.unique(codes[starts])) < len(starts):
         # equal codes together, in the order of their first appearance; stable
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
         order = np.argsort(first[inverse], kind="stable")
         table, codes = table.take(pa.array(order)), codes[order]
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
     first = table.select(list(partition_on)).take(pa.array(starts)).combine_chunks()
-    parts = [
-        encode_component(column, values.chunk(0))
-        for column, values in zip(first.column_names, first.columns, strict=True)
-    ]
+    parts = [encode_component(column, first.column(column).chunk(0)) for column in partition_on]
     return starts, pc.binary_join_element_wise(*parts, "", "/"), table
 
 
@@ -306,14 +292,13 @@ def index_entries(
         distinct = kernels.to_single_array(values).cast(widen(dtype))
         return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition), labels)
     codes = kernels.encode_ordered(values)
-    distinct = kernels.normalize_zeros(
-        kernels.take_values(values, kernels.last_rows(*codes), missing=False)
-    ).cast(widen(dtype))
-    ranks, shape = kernels.make_dense(*codes), (len(distinct), len(starts))
+    distinct = kernels.take_values(values, kernels.last_rows(*codes), missing=False)
+    distinct = kernels.normalize_zeros(distinct).cast(widen(dtype))
+    ranks = kernels.make_dense(*codes)
     # marking all pairs in a mask is linear, while other pairs are sorted; the mask must not outgrow the rows
     if len(distinct) * len(starts) > max(8 * len(values), 1 << 16):
         return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
-    is_entry = np.zeros(shape, dtype=bool)
+    is_entry = np.zeros((len(distinct), len(starts)), dtype=bool)
     is_entry.ravel()[ranks * len(starts) + partition] = True
     return IndexUpdate(index.IndexColumns.from_mask(distinct, labels, is_entry), labels)
 
@@ -329,15 +314,13 @@ def index_entries_of(
 
 
 def statistics_of(
-    table: pa.Table,
-    starts: Ints,
-    labels: pa.StringArray,
-    schema: pa.Schema | SchemaWrapper,
-    columns: Iterable[str],
-) -> pa.Table:
-    """Statistics of columns of a table, as far as it has them, whose partitions begin at `starts`."""
+    spec: WriteSpec, table: pa.Table, starts: Ints, labels: pa.StringArray, schema: SchemaWrapper
+) -> pa.Table | None:
+    """Statistics that a dataset keeps of its columns, as far as a table has them, by partition."""
+    if not spec.statistics:
+        return None
     known = {*table.column_names}.intersection(schema.names)
-    types = {c: widen(schema.field(c).type) for c in columns if c in known}
+    types = {c: widen(schema.field(c).type) for c in spec.statistics if c in known}
     return collect_statistics({c: table.column(c).cast(dtype) for c, dtype in types.items()}, starts, labels)
 
 
@@ -368,8 +351,7 @@ def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> Non
     blobs = open_blobs(store)
     for result in results:
         if len(result.labels):
-            keys = result.partitions().files[result.table].to_pylist()
-            _delete_untracked(blobs, result.uuid, keys)
+            _delete_untracked(blobs, result.uuid, result.partitions().files[result.table].to_pylist())
 
 
 def delete_attempts(plan: WritePlan) -> None:

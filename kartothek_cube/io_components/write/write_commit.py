@@ -13,16 +13,8 @@ import pyarrow as pa
 
 from kartothek_cube.core import arrow, clock, errors, expressions, factory, history, index, naming, tuning
 from kartothek_cube.core.commit import atomic, operation, optimistic
-from kartothek_cube.core.commit.change import (
-    ChangeSet,
-    IndexUpdate,
-    NoUnseenPartitions,
-    UnchangedMetadata,
-    WriteMode,
-    apply,
-    compute_schema,
-    last_batch,
-)
+from kartothek_cube.core.commit import change as change_sets
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
@@ -34,16 +26,9 @@ from kartothek_cube.io_components import arguments, dataset_read, scan
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
-from kartothek_cube.io_components.write import table_writer
+from kartothek_cube.io_components.write import table_writer, write_plan
 from kartothek_cube.io_components.write.stored_rows import ValuesKept, check_write
-from kartothek_cube.io_components.write.write_plan import (
-    NO_CUBE,
-    WritePlan,
-    WriteResult,
-    WriteSpec,
-    Written,
-    merge_writes,
-)
+from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
 #: what is committed, by dataset id
@@ -71,7 +56,7 @@ def write_job(plan: WritePlan, tasks: Iterable[Any], run: RunWrite) -> Job[dict[
         tasks=tasks,
         run=run,
         finish=partial(finish_write, plan),
-        merge=merge_writes,
+        merge=write_plan.merge_writes,
         discard=partial(table_writer.delete_attempts, plan),
         steps=("prepare", "write", "commit"),
     )
@@ -102,7 +87,7 @@ def _write_named(plan: WritePlan, item: tuple[str, pa.Table | None]) -> Written:
 
 def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, DatasetMetadata]:
     """Commit what tasks wrote, in any order or merged, each part once; a failure leaves all as it was."""
-    results, blobs = merge_writes(parts), open_blobs(plan.store)
+    results, blobs = write_plan.merge_writes(parts), open_blobs(plan.store)
     changes, others = _change_sets(plan, results), dict[str, DatasetMetadata]()
     delete = partial(table_writer.delete_uncommitted, plan.store, results.values())
     if not plan.is_cube_write:
@@ -138,7 +123,7 @@ def find_committed_batch(plan: WritePlan) -> dict[str, DatasetMetadata] | None:
     states = discover.discover_datasets_unchecked(plan.cube.uuid_prefix, plan.store)
     for name, spec in plan.specs.items():
         batch = spec.change.batch
-        last = last_batch(states[name], batch[0]) if batch and name in states else None
+        last = change_sets.last_batch(states[name], batch[0]) if batch and name in states else None
         if batch is not None and last is not None and last >= batch[1]:
             return DatasetsById({name: states[name] for name in plan.specs if name in states})
     return None
@@ -152,8 +137,7 @@ def check_schemas(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
         spec = plan.specs[name]
         origin, keys = f"{spec.uuid}/{spec.table}", list(spec.partition_on)
         schema = make_meta(derive_columns(spec, as_table(table, spec.types)), origin, partition_keys=keys)
-        names = set(schema.names)
-        indices = [column for column in spec.index_columns(schema.names) if column in names]
+        indices = [column for column in spec.index_columns(schema.names) if column in set(schema.names)]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(spec.uuid, spec.table, schema, indices=entries)
     existing = discover.load_states(plan.cube.uuid_prefix, open_blobs(plan.store))
@@ -164,8 +148,16 @@ def _check_cube_write(
     plan: WritePlan, results: Written, changes: Changes, blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
-    _check_rows(plan, results)
-    _check_rows_outside(plan, results)
+    new = {name for name, spec in plan.specs.items() if spec.change.mode is not WriteMode.UPDATE}
+    empty = sorted(name for name in new & set(results) if not len(results[name].labels))
+    seed = plan.cube.seed_dataset
+    if empty:
+        raise plan.abort_error(empty[0], ValueError(f"Cannot write empty datasets: {', '.join(empty)}"))
+    if plan.operation == "build" and seed not in results:
+        text = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
+        raise plan.abort_error(seed, ValueError(text))
+    if plan.rows_outside != "append":
+        _check_rows_outside(plan, results)
     if plan.unique_cells:
         _check_unique_cells(plan, results)
     # no rule of the cube concerns rows of the schema that the plan knows
@@ -187,8 +179,17 @@ def _check_cube_write(
 
 def check_outcome(plan: WritePlan, changes: Changes, existing: Mapping[str, DatasetMetadata]) -> None:
     """Check the cube as it will be: its rules, and that no dataset ends up without partitions."""
-    after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
-    after = {**existing, **after}
+    after = dict(existing)
+    for name, change in changes.items():
+        state = existing.get(name)
+        # as far as the rules concern it: schema, keys, names of indices
+        if change.mode is not WriteMode.UPDATE:
+            nothing = PartitionTable.empty((change.table,))
+            after[name] = change_sets.apply(None, attrs.evolve(change, added=nothing))
+        elif state is None:
+            raise errors.DatasetNotFoundError(change.uuid)
+        elif (schema := change_sets.compute_schema(state, change)) is not state.schema:
+            after[name] = state.copy(schema=schema)
     for name, change in () if plan.keep_empty else changes.items():
         partitions = after[name].partition_table
         assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
@@ -214,20 +215,11 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
                 result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
             change = spec.change_set(result, plan.info)
             if len(result.labels):
-                is_checked = UnchangedMetadata(naming.CONTRACT, result.contract, "changed the contract")
+                text = "changed the contract"
+                is_checked = change_sets.UnchangedMetadata(naming.CONTRACT, result.contract, text)
                 change = attrs.evolve(change, requires=(*change.requires, is_checked))
             changes[name] = change
     return changes
-
-
-def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetMetadata:
-    """A dataset as it will be, as far as the rules of a cube concern it: schema, keys, names of indices."""
-    if change.mode is not WriteMode.UPDATE:
-        return apply(None, attrs.evolve(change, added=PartitionTable.empty((change.table,))))
-    if dataset is None:
-        raise errors.DatasetNotFoundError(change.uuid)
-    schema = compute_schema(dataset, change)
-    return dataset if schema is dataset.schema else dataset.copy(schema=schema)
 
 
 def commit_datasets(plan: WritePlan, changes: Changes, blobs: BlobStore) -> dict[str, DatasetMetadata]:
@@ -269,25 +261,17 @@ class StagedWrite(factory.StagedState):
         for name, change in sorted(self.changes.items()):
             assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
             removed = sum(map(len, [*assumed, () if change.replaces is None else change.replaces]))
-            rows, files, others = (
-                errors.format_count(number, kind)
-                for number, kind in ((change.rows, "row"), (len(change.added), "file"), (removed, "file"))
-            )
-            parts.append(f"{name}: {rows} in {files}" + (f" in place of {others}" if removed else ""))
+            rows, n_files = errors.format_count(change.rows, "row"), len(change.added)
+            place = f" in place of {errors.format_count(removed, 'file')}" if removed else ""
+            parts.append(f"{name}: {rows} in {errors.format_count(n_files, 'file')}{place}")
         return f"<staged: {'; '.join(parts) or 'nothing'}>"
 
     def plan(self, store: StoreFactory) -> WritePlan:
         """What the commit needs of the plan of the write."""
         infos = [change.info for change in self.changes.values() if change.info is not None]
         info = infos[0] if infos else history.describe_operation("write")
-        return WritePlan(
-            operation=info.name,
-            annotations=info,
-            cube=self.cube or NO_CUBE,
-            store=store,
-            specs={},
-            keep_empty=self.keep_empty,
-        )
+        plan = WritePlan(operation=info.name, annotations=info, store=store, specs={})
+        return attrs.evolve(plan, cube=self.cube or NO_CUBE, keep_empty=self.keep_empty)
 
     def load_datasets(self, cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
         """The datasets of a cube as they would be if the write was committed now."""
@@ -295,10 +279,9 @@ class StagedWrite(factory.StagedState):
             raise ValueError(f"{self!r} is no write to cube {cube.uuid_prefix!r}")
         datasets, plan = discover.load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
         for name, change in self.changes.items():
+            read = partial(_read_index_entries, blobs, change)
             change = with_values_kept(change, plan)
-            datasets[name] = optimistic.preview(
-                blobs, datasets.get(name), change, partial(_read_index_entries, blobs, change)
-            )
+            datasets[name] = optimistic.preview(blobs, datasets.get(name), change, read)
         consistency.check_cube(datasets, cube)
         return dict(sorted(datasets.items()))
 
@@ -317,8 +300,8 @@ class StagedWrite(factory.StagedState):
         return state
 
 
+#: what a write with ``publish=False`` returns, which has the declared type of what it returns otherwise
 StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
-"""What a write with ``publish=False`` returns, which has the declared type of what it returns otherwise."""
 
 
 def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
@@ -351,43 +334,24 @@ def commit_cube(
 
 def _check_unique_cells(plan: WritePlan, results: Written) -> None:
     """Raise errors.DuplicateCellsError for a cell of the input that the seed has in another partition."""
-    cube = plan.cube
+    cube, dimensions = plan.cube, plan.cube.dimension_columns
     result = results.get(cube.seed_dataset)
     if result is None or result.schema is None:
         return
     blobs = open_blobs(plan.store)
-    seed = DatasetMetadata.load_from_store(result.uuid, blobs).load_indices(cube.dimension_columns, blobs)
+    seed = DatasetMetadata.load_from_store(result.uuid, blobs).load_indices(dimensions, blobs)
     indices = {}
     for column, update in result.indices.items():
         stored = seed.secondary_indices[column].columns_data if column in seed.secondary_indices else None
-        if column in cube.dimension_columns and stored is not None:
+        if column in dimensions and stored is not None:
             indices[column] = index.IndexColumns.merge([stored, update.entries], stored.values.type)
     files = seed.partition_table.concat(result.partitions())
+    is_new, schema = np.arange(len(files)) >= len(seed.partition_table), result.schema.internal()
     repeated = dataset_read.find_repeated_cells(
-        blobs,
-        cube.dimension_columns,
-        cube.partition_columns,
-        files,
-        result.table,
-        result.schema.internal(),
-        indices,
-        np.arange(len(files)) >= len(seed.partition_table),
+        blobs, dimensions, cube.partition_columns, files, result.table, schema, indices, is_new
     )
     if repeated is not None:
         raise errors.DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")
-
-
-def _check_rows(plan: WritePlan, results: Written) -> None:
-    new = {name for name, spec in plan.specs.items() if spec.change.mode is not WriteMode.UPDATE}
-    empty = sorted(name for name in new & set(results) if not len(results[name].labels))
-    seed = plan.cube.seed_dataset
-    if empty:
-        problem = f"Cannot write empty datasets: {', '.join(empty)}"
-    elif plan.operation == "build" and seed not in results:
-        problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
-    else:
-        return
-    raise plan.abort_error(min(empty, default=seed), ValueError(problem))
 
 
 def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
@@ -421,8 +385,6 @@ def commit_change(blobs: BlobStore, change: ChangeSet, role: operation.Role = No
 
 def _check_rows_outside(plan: WritePlan, results: Written) -> None:
     """Refuse, or warn of, written partitions that an update does not remove first: rows there would stay."""
-    if plan.rows_outside == "append":
-        return
     for name, result in results.items():
         where, partitions = plan.specs[name].change.remove_where, result.partitions()
         columns = sorted(expressions.columns_of(where))

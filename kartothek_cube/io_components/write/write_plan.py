@@ -29,9 +29,6 @@ RowsOutside = Literal["raise", "warn", "append"]
 #: in place of the cube in writes of single datasets, where nothing asks for it
 NO_CUBE = cast(Cube, None)
 
-CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Metadata to store, by dataset id."""
-
 
 def is_merge_mode(schema_mode: SchemaMode) -> bool:
     """The ``schema_mode`` argument; raises ValueError."""
@@ -108,6 +105,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
     keys = None
     if any(part.keys is not None for part in parts):
         keys = pa.concat_arrays([part.partitions().files[part.table] for part in parts])
+    contracts = [p.contract for p in parts if len(p.labels)]
     return WriteResult(
         uuid=first.uuid,
         table=first.table,
@@ -117,15 +115,10 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         rows=sum(p.rows for p in parts),
         keys=keys,
         widths=evolution.widest([p.widths for p in parts]),
-        contract=_merge_contracts([p.contract for p in parts if len(p.labels)]),
+        # that with which all rows were checked; one that no dataset has if there are several
+        contract="several" if any(c != contracts[0] for c in contracts) else next(iter(contracts), None),
         statistics=pruning.concat_statistics(p.statistics for p in parts),
     )
-
-
-def _merge_contracts(contracts: Collection[Any]) -> Any:
-    """The contract with which all rows were checked; one that no dataset has if there are several."""
-    first = next(iter(contracts), None)
-    return first if all(contract == first for contract in contracts) else "several"
 
 
 def check_one_table(uuid: str, tables: Collection[str]) -> None:
@@ -194,22 +187,15 @@ class WriteSpec:
 
     @classmethod
     def of_dataset(
-        cls,
-        store: StoreFactory,
-        dataset: DatasetMetadata,
-        metadata: Mapping[str, Any],
-        *,
-        merge_schema: bool,
-        **fields: Any,
+        cls, dataset: DatasetMetadata, metadata: Mapping[str, Any], *, merge_schema: bool, **fields: Any
     ) -> Self:
         """That of an update of a stored dataset, which keeps its partition keys and indices."""
         schema = dataset.schema
         return cls(
-            store,
-            dataset.uuid,
-            dataset.table_name,
-            tuple(dataset.partition_keys or ()),
-            tuple(sorted(dataset.secondary_indices)),
+            uuid=dataset.uuid,
+            table=dataset.table_name,
+            partition_on=tuple(dataset.partition_keys or ()),
+            indices=tuple(sorted(dataset.secondary_indices)),
             types={} if schema is None else {field.name: field.type for field in schema.internal()},
             schema=schema,
             evolving=evolution.evolution_metadata(dataset.metadata) if merge_schema else None,
@@ -218,11 +204,6 @@ class WriteSpec:
             change=ChangeSet(dataset.uuid, metadata=metadata, merge_schema=merge_schema),
             **fields,
         )
-
-    @property
-    def is_seed(self) -> bool:
-        """Whether this is the seed."""
-        return self.name == self.cube.seed_dataset
 
     def transforms(self, columns: Collection[str]) -> list[PartitionTransform]:
         """Transforms by which partition columns follow from the columns of an input."""
@@ -353,5 +334,5 @@ class WritePlan:
         """The plan with the checks of its rows; it stops before the commit, unless it is published."""
         if not isinstance(publish, bool):
             raise TypeError(f"publish is True or False, got {publish!r}")
-        plan = self.map_specs(WriteSpec.with_row_checks)
+        plan = self.map_specs(WriteSpec.with_row_checks) if hooks.ROW_CHECKS else self
         return plan if publish else attrs.evolve(plan, staged_id=gen_uuid()[:16])

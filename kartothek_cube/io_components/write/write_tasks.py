@@ -21,34 +21,22 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import arguments, kernels, scan
-from kartothek_cube.io_components.write import table_writer
-from kartothek_cube.io_components.write.write_plan import (
-    WritePlan,
-    WriteResult,
-    WriteSpec,
-    Written,
-    check_one_table,
-    merge_writes,
-)
+from kartothek_cube.io_components.write import table_writer, write_plan
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.serialization.parquet import as_table_with_index
 
+#: frame of the seed, or a dict of dataset id to frame
 CubeElement: TypeAlias = arrow.Frame | Mapping[str, arrow.Frame | None] | None
-"""Frame of the seed, or a dict of dataset id to frame."""
-
+#: input of a write
 CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
-"""Input of a write."""
-
+#: one input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing
 DatasetElement: TypeAlias = arrow.Frame | WriteResult | Mapping[str, Any] | list[Any] | None
-"""One input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing."""
-
+#: inputs of a write
 DatasetInput: TypeAlias = DatasetElement | Iterable[DatasetElement]
-"""Inputs of a write."""
-
+#: files that are written already and not committed, also in nested lists
 HandlesInput: TypeAlias = WriteResult | list[Any] | None
-"""Files that are written already and not committed, also in nested lists."""
-
+#: a schema, or a table that has it
 SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | arrow.Frame
-"""A schema, or a table that has it."""
 
 
 def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written:
@@ -63,7 +51,7 @@ def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written
 
 def write_parts(plan: WritePlan, elements: Iterable[Any]) -> Written:
     """Write elements one after the other; no more than one of them is held at a time."""
-    return merge_writes(map(partial(write_part, plan), elements))
+    return write_plan.merge_writes(map(partial(write_part, plan), elements))
 
 
 def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, ordered: bool = False) -> Written:
@@ -80,15 +68,14 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
                 # a partition may continue in the next table, a cell must not
                 rows = prepared[name]
                 if last_row is not None:
-                    border = arrow.concat_promoted([last_row, rows.slice(0, 1)])
-                    check_unique(plan.specs[name], border)
+                    check_unique(plan.specs[name], arrow.concat_promoted([last_row, rows.slice(0, 1)]))
                 last_row = rows.slice(len(rows) - 1)
             results.append(run_write(plan, prepared))
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
         table_writer.delete_uncommitted(plan.store, [result for part in results for result in part.values()])
         raise
-    return merge_writes(results)
+    return write_plan.merge_writes(results)
 
 
 def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> Written:
@@ -156,7 +143,7 @@ def _named_tables(spec: WriteSpec, item: Any) -> Iterator[tuple[WriteSpec, Any]]
     for name, frame in pairs:
         if frame is not None and not is_frame(frame):
             raise ValueError(f"Table {name} of the input: {_not_a_frame(frame)}{_MAKE_FRAME}")
-    check_one_table(spec.uuid, {name for name, _ in pairs})
+    write_plan.check_one_table(spec.uuid, {name for name, _ in pairs})
     for name, frame in pairs:
         if frame is not None:
             yield spec.of_table(name, indices), frame
@@ -186,23 +173,22 @@ def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
 def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
     """Write one input: a table, None, what an earlier call wrote, or a list of these; no commit."""
     keep_index = not (spec.partition_on or spec.sort_by)
-    tables = [
-        (own, item if isinstance(item, WriteResult) else as_input(item, keep_index, spec.types))
-        for own, item in iter_tables(spec, data)
-    ]
-    for own, table in tables:
-        if isinstance(table, WriteResult):
+    tables = []
+    for own, item in iter_tables(spec, data):
+        is_written = isinstance(item, WriteResult)
+        tables.append((own, item if is_written else as_input(item, keep_index, spec.types), is_written))
+    for own, table, is_written in tables:
+        if is_written:
             check_result_target(own, table)
             continue
         table_writer.check_input(own, table)
         own.check_schema(table)
         check_contract(own, table, own.partition_on)
-    check_one_table(spec.uuid, {own.table for own, _ in tables})
-    results = [
-        t if isinstance(t, WriteResult) else table_writer.write_table(own, _sort_input(own, t))
-        for own, t in tables
-    ]
-    return spec.merge(results)
+    write_plan.check_one_table(spec.uuid, {own.table for own, _, _ in tables})
+    return spec.merge(
+        table if is_written else table_writer.write_table(own, _sort_input(own, table))
+        for own, table, is_written in tables
+    )
 
 
 def check_dataset_input(spec: WriteSpec, table: pa.Table) -> WriteResult:
@@ -277,19 +263,17 @@ def prepare(
 ) -> dict[str, pa.Table]:
     """Check and sort input, by dataset id, before any of it is written; ids without rows are left out."""
     check_announced(plan, frames)
-    tables = {
-        name: prepare_table(plan.specs[name], frames[name], unique=unique)
-        for name in sorted(frames)
-        if frames[name]
-    }
+    given = {name: own for name, own in sorted(frames.items()) if own}
+    tables = {name: prepare_table(plan.specs[name], own, unique=unique) for name, own in given.items()}
     _check_payload(plan, tables)
     _check_key_types(plan, tables)
     for name, table in tables.items():
-        plan.specs[name].check_schema(table)
-        table_writer.check_file_names(plan.specs[name], table)
+        spec = plan.specs[name]
+        spec.check_schema(table)
+        table_writer.check_file_names(spec, table)
         # a cell that is merged into the stored ones may lack columns: what is written is checked
         if unique:
-            check_contract(plan.specs[name], table, _key_columns(plan.specs[name], table))
+            check_contract(spec, table, _key_columns(spec, table))
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -343,11 +327,19 @@ def _check_key_types(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
                 raise plan.abort_error(name, problem)
 
 
-def prepare_table(spec: WriteSpec, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
+def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True) -> pa.Table:
     """Merge, check and sort the frames of a dataset."""
-    tables = [_check_table(spec, frame) for frame in frames]
-    nonempty = [t for t in tables if len(t)] or tables[:1]
-    table = _concat(spec, nonempty)
+    tables: list[pa.Table] = []
+    for frame in frames:
+        if isinstance(frame, pd.DataFrame):
+            _check_duplicates(spec, map(_text, frame.columns))
+            check_index(spec, frame)
+            if isinstance(frame.index, pd.MultiIndex):
+                frame = frame.reset_index(drop=True)
+        tables.append(derive_columns(spec, pandas_conversion.as_table(frame, spec.types)))
+        _check_columns(spec, tables[-1].column_names)
+    first, *others = [t for t in tables if len(t)] or tables[:1]
+    table = _concat(spec, [first, *others]) if others else first
     _check_keys(spec, table)
     table = kernels.sort_rows(table, _key_columns(spec, table))
     if unique:
@@ -355,18 +347,7 @@ def prepare_table(spec: WriteSpec, frames: Sequence[Any], *, unique: bool = True
     return table
 
 
-def _check_table(spec: WriteSpec, frame: Any) -> pa.Table:
-    if isinstance(frame, pd.DataFrame):
-        _check_duplicates(spec, [_text(c) for c in frame.columns])
-        check_index(spec, frame)
-        if isinstance(frame.index, pd.MultiIndex):
-            frame = frame.reset_index(drop=True)
-    table = derive_columns(spec, pandas_conversion.as_table(frame, spec.types))
-    _check_columns(spec, table.column_names)
-    return table
-
-
-def _check_duplicates(spec: WriteSpec, names: Sequence[str]) -> None:
+def _check_duplicates(spec: WriteSpec, names: Iterable[str]) -> None:
     duplicates = sorted(arguments.extract_duplicates(names))
     if duplicates:
         raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
@@ -427,15 +408,16 @@ def _text(name: Any) -> str:
 
 
 def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
-    cube, columns = spec.cube, set(names)
+    cube, columns, is_seed = spec.cube, set(names), spec.name == spec.cube.seed_dataset
     naming.check_column_names(names)
     where = f"dataset {spec.name!r}"
     _check_duplicates(spec, names)
-    dimensions = set(cube.dimension_columns)
-    if spec.is_seed:
-        missing_text = f"Missing dimension columns in seed data ({where}): "
-        errors.check_names(missing_text, "column", dimensions, columns)
-    if not dimensions & columns:
+    dimensions = cube.dimension_columns
+    if is_seed:
+        errors.check_names(
+            f"Missing dimension columns in seed data ({where}): ", "column", dimensions, columns
+        )
+    if columns.isdisjoint(dimensions):
         raise ValueError(
             f"Dataset {spec.name!r} must have at least one of the following dimension columns: "
             f"{', '.join(sorted(dimensions))}{_as_dimension(columns & set(spec.foreign))}"
@@ -446,7 +428,7 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
         hint = f". To derive it, {underivable[0]!r} needs {underivable[0].column}" if underivable else ""
         if texts := [each for each in map(parse_transform, missing) if isinstance(each, PartitionTransform)]:
             hint = f". A transform is no text: pass {texts[0]!r}, from kartothek_cube.api.cube"
-        if spec.schema is None and not spec.is_seed and columns.isdisjoint(cube.partition_columns):
+        if spec.schema is None and not is_seed and columns.isdisjoint(cube.partition_columns):
             hint += f". With partition_on={{{spec.name!r}: []}} it is stored without partitions"
         raise ValueError(
             f"Missing partition columns in {where}: {errors.unknown_names('column', missing, columns)}{hint}"
@@ -467,15 +449,14 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
         )
 
 
-def _as_dimension(payload: Iterable[str]) -> str:
+def _as_dimension(payload: Collection[str]) -> str:
     """How to join datasets by columns that are payload of others."""
     names = ", ".join(sorted(payload))
-    if not names:
-        return ""
-    return (
+    hint = (
         f". Datasets are joined by dimensions only: if {names} identifies rows, build the cube with it in "
         "dimension_columns; else rename or drop it"
     )
+    return hint if names else ""
 
 
 def _check_merge(spec: WriteSpec, columns: Collection[str]) -> None:
@@ -496,13 +477,11 @@ def _check_merge(spec: WriteSpec, columns: Collection[str]) -> None:
 def _concat(spec: WriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
     first = tables[0]
     for other in tables[1:]:
-        if set(other.column_names) != set(first.column_names):
-            differ = sorted(set(other.column_names) ^ set(first.column_names))
+        differ = sorted(set(other.column_names) ^ set(first.column_names))
+        if differ:
             raise ValueError(
                 f"Frames of dataset {spec.name!r} have different columns: {', '.join(differ)} only in some"
             )
-    if len(tables) == 1:
-        return first
     try:
         return arrow.concat_promoted([t.select(first.column_names) for t in tables])
     except pa.ArrowException as exc:
@@ -511,19 +490,14 @@ def _concat(spec: WriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
 
 def _check_keys(spec: WriteSpec, table: pa.Table) -> None:
     """Refuse nulls and nested values in partition, dimension and index columns."""
-    kinds = {
-        "partition": spec.partition_on,
-        "dimension": spec.cube.dimension_columns,
-        "index": spec.cube.index_columns,
-    }
-    for kind, columns in kinds.items():
+    dimensions, indexed = spec.cube.dimension_columns, spec.cube.index_columns
+    for kind, columns in (("partition", spec.partition_on), ("dimension", dimensions), ("index", indexed)):
         for column in sorted(set(columns) & set(table.column_names)):
             values = table.column(column)
             if arrow.is_nested(values.type):
                 raise TypeError(
                     f'The {kind} column "{column}" of dataset "{spec.name}" has the nested type '
-                    f"{values.type}. "
-                    f"A {kind} column holds single values"
+                    f"{values.type}. A {kind} column holds single values"
                 )
             _check_nulls(spec, kind, column, values)
 
@@ -538,8 +512,7 @@ def _check_nulls(spec: WriteSpec, kind: str, column: str, values: pa.ChunkedArra
 
 
 def _key_columns(spec: WriteSpec, table: pa.Table) -> list[str]:
-    cube = spec.cube
-    names = set(table.column_names)
+    cube, names = spec.cube, set(table.column_names)
     return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
 
 
@@ -571,13 +544,9 @@ def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.
     differ = [c for c in payload if c not in same]
     shown = f"Its {len(rows)} rows:\n{frame[differ].to_string()}\n" if differ else ""
     shown += f"Equal in its {len(rows)} rows:\n{frame[same].iloc[0].to_string()}\n" if same else ""
-    return errors.DuplicateCellsError(
-        spec.name,
-        {c: rows.column(c)[0].as_py() for c in keys},
-        same,
-        differ,
-        detail=f"{shown}Drop or aggregate the duplicates before writing.",
-    )
+    cell = {c: rows.column(c)[0].as_py() for c in keys}
+    remedy = "Drop or aggregate the duplicates before writing."
+    return errors.DuplicateCellsError(spec.name, cell, same, differ, detail=f"{shown}{remedy}")
 
 
 def check_duplicate_cells(plan: WritePlan, results: Written) -> None:
@@ -594,11 +563,9 @@ def check_duplicate_cells(plan: WritePlan, results: Written) -> None:
 
 def _check_partition(plan: WritePlan, name: str, result: WriteResult) -> None:
     spec, files = plan.specs[name], result.partitions()
-    partition_on = spec.partition_on
     schema = result.schema.internal() if result.schema is not None else pa.schema([])
-    in_files = [c for c in schema.names if c not in partition_on]
-    columns = [c for c in spec.cube.dimension_columns if c in in_files]
-    keys = files.keys(list(partition_on), schema)
+    in_files = [c for c in schema.names if c not in spec.partition_on]
+    keys = files.keys(list(spec.partition_on), schema)
 
     def check_rows(names: Sequence[str]) -> None:
         tables = scan.read_files(store.open_blobs(plan.store), files.files[result.table].to_pylist(), names)
@@ -608,7 +575,7 @@ def _check_partition(plan: WritePlan, name: str, result: WriteResult) -> None:
         check_unique(spec, table)
 
     try:
-        check_rows(columns)
+        check_rows([c for c in spec.cube.dimension_columns if c in in_files])
     except errors.DuplicateCellsError:
         # its message shows in which columns the rows of a cell differ
         check_rows(in_files)

@@ -21,7 +21,7 @@ from kartothek_cube.core import errors
 from kartothek_cube.core.history import operation_info
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io_components.write import adopt, write_commit
+from kartothek_cube.io_components.write import adopt, table_writer, write_commit
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
 
@@ -298,7 +298,7 @@ def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch)
     api.build_cube(SALES, CUBE, store_factory)
     names = pa.table({"SHOP": [1], "COUNTRY": ["DE"], "NAME": ["A"]})
     source = write(names)
-    monkeypatch.setattr(adopt, "delete_attempts", lambda plan: None)
+    monkeypatch.setattr(table_writer, "delete_attempts", lambda plan: None)
     with monkeypatch.context() as patch:
         patch.setattr(write_commit, "finish_write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -359,8 +359,8 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch, link):
     source = write_directory(SALES, tmp_path / "source", ["COUNTRY"])
     original = adopt._adopt_as_is
 
-    def change(context, file, parquet):
-        result = original(context, file, parquet)
+    def change(write, table, file, parquet):
+        result = original(write, table, file, parquet)
         os.utime(file.path, ns=(0, 0))
         return result
 

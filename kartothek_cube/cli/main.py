@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -63,8 +63,7 @@ class CubeCli(click.Group):
         if cmd_name not in _MODULES:
             return None
         module = import_module(f".{_MODULES[cmd_name]}", __package__)
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        return cast(click.Command, getattr(module, cmd_name.replace("-", "_")))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by group, without importing them."""
@@ -145,7 +144,10 @@ class CubeCli(click.Group):
         except Exception as error:
             if "--debug" in arguments and not isinstance(error, click.Abort | click.ClickException):
                 raise
-            code = context.report_error(error, _parse_color(arguments))
+            # click could not parse the arguments
+            text = " ".join(arguments)
+            named = (c for c in context.COLORS if f"--color={c}" in text or f"--color {c}" in text)
+            code = context.report_error(error, context.use_color(next(named, "auto")))
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -160,13 +162,6 @@ def _exit_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _parse_color(args: Sequence[str]) -> bool | None:
-    """Read ``--color`` from arguments that click could not parse."""
-    text = " ".join(args)
-    given = (name for name in context.COLORS if f"--color={name}" in text or f"--color {name}" in text)
-    return context.use_color(next(given, "auto"))
 
 
 @click.group(
@@ -184,8 +179,7 @@ def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, de
     """Inspect, query and maintain the cube CUBE; ls and sql work without it, on all cubes."""
     if context.is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
-            usage_error(
-                f"{context.mask_store(cube)} is a store: pass it by --store, and the cube before the command"
-            )
+            masked = context.mask_store(cube)
+            usage_error(f"{masked} is a store: pass it by --store, and the cube before the command")
         store, cube = cube, ""
     ctx.obj = context.CliContext(skv, store, n_threads, color, cube)

@@ -207,13 +207,9 @@ def adopt(
 
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
-        cube = Cube(
-            split_names(dimensions),
-            [parse_transform(column) for column in split_names(partitions)],
-            state.prefix,
-            seed_dataset=dataset,
-            index_columns=split_names(indexed),
-        )
+        keys = [parse_transform(column) for column in split_names(partitions)]
+        index = split_names(indexed)
+        cube = Cube(split_names(dimensions), keys, state.prefix, seed_dataset=dataset, index_columns=index)
     elif dimensions or partitions or indexed:
         usage_error("A new cube needs both --dimensions and --partitions; '' for no partition columns")
     else:
@@ -234,12 +230,10 @@ def adopt(
         done = _run_write(state, "adopt", adopt, stage)
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists; pass --overwrite to replace it")
-    if done is None:
-        return
-    files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
-    click.echo(
-        f"Adopted {format_count(done.n_rows, 'row')} as {dataset} of cube {state.prefix} (files: {files})."
-    )
+    if done is not None:
+        files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
+        rows = format_count(done.n_rows, "row")
+        click.echo(f"Adopted {rows} as {dataset} of cube {state.prefix} (files: {files}).")
 
 
 # -- delete ----------------------------------------------------------------------------------------
@@ -255,8 +249,7 @@ def delete(state: CliContext, names: list[str], yes: bool) -> None:
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
-    files = _count_files(state, names)
-    is_whole = len(names) == len(state.datasets)
+    files, is_whole = _count_files(state, names), len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
     cli.confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
     eager_cube.delete_cube(state.cube, state.store, names)
@@ -320,7 +313,7 @@ def compute(
         state.cube,
         state.store,
         dataset,
-        conditions=cli.parse_conditions(where, inspect.column_types(state.datasets)) if where else None,
+        conditions=inspect.parse_where(state, where) if where else None,
         payload_columns=None if columns is None else split_names(columns),
         changed_since=None if everything else "last",
     )
@@ -382,8 +375,7 @@ def delete_rows(
     """
     from kartothek_cube.io import eager_cube
 
-    cube, store = state.cube, state.store
-    conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
+    cube, store, conditions = state.cube, state.store, inspect.parse_where(state, where)
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
@@ -509,17 +501,15 @@ def compact(
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
-    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io.eager_cube import compact_cube
 
-    conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
+    conditions = inspect.parse_where(state, where)
     others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
     if others:
         keys = ", ".join(state.cube.partition_columns)
         usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
-        counts = eager_cube.compact_cube(
-            state.cube, state.store, conditions or None, names, min_files=min_files
-        )
+        counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
     _print_counts(counts, as_json, _describe_compaction)
 
 
@@ -581,6 +571,8 @@ def _describe_publication(count: Counts) -> str:
 
 # -- history ---------------------------------------------------------------------------------------
 
+_ROLLBACK = "Restore an older state, with all datasets or those of --include."
+
 
 @click.command(cls=CubeCommand)
 @click.option(
@@ -589,11 +581,7 @@ def _describe_publication(count: Counts) -> str:
     metavar="N",
     help="Number of older states of each dataset to keep from now on, also through cleanups.",
 )
-@click.option(
-    "--rollback",
-    metavar="VERSION|TIME",
-    help="Restore an older state, with all datasets or those of --include.",
-)
+@click.option("--rollback", metavar="VERSION|TIME", help=_ROLLBACK)
 @cli.pass_datasets("selected")
 @cli.as_json
 @cli.yes_option
@@ -632,10 +620,8 @@ def history(
         cli.print_json([{**attrs.asdict(entry), "time": entry.time.isoformat()} for entry in states])
         return
     if len(states) == 1:
-        click.echo(
-            "There are no older states: cleanups delete them, unless --retention or --keep say otherwise.",
-            err=True,
-        )
+        reason = "cleanups delete them, unless --retention or --keep say otherwise"
+        click.echo(f"There are no older states: {reason}.", err=True)
     # a part of a version or time is of no use for --as-of and --rollback
     whole = dict.fromkeys(("version", "time"), output.NEVER_CUT)
     shown, rows = describe_states(states)

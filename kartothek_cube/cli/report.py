@@ -78,7 +78,7 @@ def build_page(
     return {
         "cube": cube,
         "store": store,
-        "time": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "time": _format_time(datetime.now(UTC).timestamp()),
         "version": version("kartothek_cube"),
         **{key: sum(page[key] for page in pages) for key in ("files", "partitions", "bytes", "rows")},
         "estimated": any(each.estimated for each in files.values()),
@@ -126,9 +126,8 @@ def _largest_partitions(files: DataFiles) -> list[tuple[str, int, int, int]]:
     sizes, rows = files.per_partition(files.sizes), files.per_partition(files.rows)
     order = np.argsort(-sizes, kind="stable")[:_N_LARGEST]
     first = pa.array(np.unique(files.partition, return_index=True)[1][order])
-    keys = [
-        [f"{key}={text}" for text in _format_values(values.take(first))] for key, values in files.keys.items()
-    ]
+    shown = {key: _format_values(values.take(first)) for key, values in files.keys.items()}
+    keys = [[f"{key}={text}" for text in texts] for key, texts in shown.items()]
     names = [" / ".join(parts) for parts in zip(*keys, strict=True)] or ["(not partitioned)"] * len(order)
     columns = (numbers[order].tolist() for numbers in (np.bincount(files.partition), sizes, rows))
     return list(zip(names, *columns, strict=True))
@@ -225,10 +224,8 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
         return size, time, footer.num_rows, footer
 
     runtime.progress_add_total(len(files))
-    rows = []
-    for number, (size, time, n_rows, footer) in enumerate(
-        runtime.ordered_map(read, files, 1 if blobs.is_local else tuning.REMOTE_REQUESTS)
-    ):
+    rows, threads = [], 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+    for number, (size, time, n_rows, footer) in enumerate(runtime.ordered_map(read, files, threads)):
         rows.append((size, time, n_rows))
         if footer is not None and number % step == 0:
             for group in map(footer.row_group, range(footer.num_row_groups)):
@@ -319,9 +316,8 @@ def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool)
     """Warn about partitions with several files, skewed partitions and small partitions of a dataset."""
     counts, sizes = np.bincount(files.partition), files.per_partition(files.sizes)
     if (counts > 1).any():
-        yield _describe_several_files(
-            files, counts, _shell_command(store, cube, "compact", "--include", name)
-        )
+        compact = _shell_command(store, cube, "compact", "--include", name)
+        yield _describe_several_files(files, counts, compact)
     if len(counts) < _MIN_PARTITIONS:
         return
     rebuild = (
@@ -464,14 +460,13 @@ def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
         across, down = down, across
     x, x_names = across.bin_values(_MAX_COLUMNS)
     y, y_names = down.bin_values(_MAX_ROWS)
+    names = [f"{a} / {b}" for a in y_names for b in x_names]
     return {
         "x_title": across.title,
         "y_title": down.title,
         "x_ends": (across.names[0], across.names[-1]),
         "y_labels": y_names,
-        **_fill_squares(
-            files, y * len(x_names) + x, [f"{a} / {b}" for a in y_names for b in x_names], len(x_names)
-        ),
+        **_fill_squares(files, y * len(x_names) + x, names, len(x_names)),
     }
 
 
@@ -503,6 +498,7 @@ def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: i
     scales = {metric: _scale(values) for metric, values in sums.items()}
     levels = [np.searchsorted(scales[m], sums[m], side="right").clip(1) - 1 for m in sums]
     names = [names[number] for number in used.tolist()]
+    texts = list(map(_describe_square, names, *sums.values(), partitions.tolist()))
     largest = sums["bytes"]
     most, least = int(np.argmax(largest)), int(np.argmin(largest))
     return {
@@ -510,14 +506,9 @@ def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: i
         "height": -(-int(square.max() + 1) // width),
         #: coloured squares: column, row, the level of each metric, a tooltip
         "cells": [
-            {"x": number % width, "y": number // width, "levels": level, "text": _describe_square(*figures)}
-            for number, level, *figures in zip(
-                used.tolist(),
-                np.stack(levels, axis=1).tolist(),
-                names,
-                *sums.values(),
-                partitions.tolist(),
-                strict=True,
+            {"x": number % width, "y": number // width, "levels": level, "text": text}
+            for number, level, text in zip(
+                used.tolist(), np.stack(levels, axis=1).tolist(), texts, strict=True
             )
         ],
         #: lowest value of each level, by metric
@@ -545,10 +536,9 @@ def _scale(values: Floats) -> Floats:
 
 
 def _describe_square(name: str, rows: float, size: float, n_files: float, n_partitions: int) -> str:
-    amounts = (
-        f"{format_count(round(rows), 'row')}, {bytes_text(size)}, {format_count(round(n_files), 'file')}"
-    )
-    return f"{name}: {amounts}" + (f" in {n_partitions:,} partitions" if n_partitions > 1 else "")
+    n_rows, files = format_count(round(rows), "row"), format_count(round(n_files), "file")
+    partitions = f" in {n_partitions:,} partitions" if n_partitions > 1 else ""
+    return f"{name}: {n_rows}, {bytes_text(size)}, {files}{partitions}"
 
 
 # -- growth ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import ParamSpec
+from typing import ParamSpec, TypeAlias
 
 import attrs
 import pandas as pd
@@ -23,37 +23,19 @@ from kartothek_cube.io_components import computed_dataset, runtime
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import copy, garbage
-from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
+from kartothek_cube.io_components.maintenance import copy, garbage, overview, publish
 from kartothek_cube.io_components.maintenance.history import CubeHistory, CubeState, list_cube_history
-from kartothek_cube.io_components.maintenance.overview import (
-    CollectStats,
-    CubeChanges,
-    CubeLineage,
-    LineageCube,
-    ListCubeChanges,
-)
+from kartothek_cube.io_components.maintenance.overview import CubeChanges, CubeLineage
 from kartothek_cube.io_components.maintenance.pins import pin_cube
-from kartothek_cube.io_components.maintenance.publish import (
-    PublishCube,
-    UnpublishCube,
-    discard_staged,
-    publish_staged,
-)
+from kartothek_cube.io_components.maintenance.publish import discard_staged, publish_staged
 from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, rollback_cube
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
 from kartothek_cube.io_components.maintenance.verify_dataset import Report
 from kartothek_cube.io_components.query import executor, explain, logical_plan, physical_plan
-from kartothek_cube.io_components.write import build_index, cube_writes
+from kartothek_cube.io_components.write import build_index, cube_writes, rewrite
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
-from kartothek_cube.io_components.write.rewrite import (
-    CompactCube,
-    MergeContext,
-    MergeResult,
-    merge_cube_job,
-    plan_merge,
-)
+from kartothek_cube.io_components.write.rewrite import MergeResult
 from kartothek_cube.io_components.write.stored_rows import list_contract, set_contract
 from kartothek_cube.io_components.write.write_commit import StagedWrite, write_cube_job
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
@@ -110,14 +92,12 @@ __all__ = (
 )
 
 P = ParamSpec("P")
-
+Datasets: TypeAlias = dict[str, DatasetMetadata]
 
 _TYPES = {"DataT": "CubeInput", "StoreT": "StoreInput"}
 
 
-def _write(
-    name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]]
-) -> Callable[P, dict[str, DatasetMetadata]]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]]) -> Callable[P, Datasets]:
     """The façade of a write of data that is in memory."""
 
     def run(write: cube_writes.CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
@@ -253,8 +233,9 @@ def merge_into_cube(
     """
     cube = find_cube(cube, store)
     with runtime.progress_bar("merge", progress):
-        plan = plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
-        return execute(merge_cube_job(MergeContext(plan, delete_column), data), runtime.available_cores())
+        plan = rewrite.plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
+        job = rewrite.merge_cube_job(rewrite.MergeContext(plan, delete_column), data)
+        return execute(job, runtime.available_cores())
 
 
 remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[StoreInput])
@@ -307,7 +288,7 @@ class _CopyCube(copy.CopyCube[StoreInput]):
 
 
 @attrs.frozen
-class _CollectStats(CollectStats[StoreInput]):
+class _CollectStats(overview.CollectStats[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
@@ -316,14 +297,14 @@ class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
+delete_cube = _eager("delete_cube", garbage.DeleteCube[StoreInput])
 copy_cube = _eager("copy_cube", _CopyCube)
 build_column_statistics = _eager("build_column_statistics", build_index.BuildColumnStatistics[StoreInput])
 collect_stats = _eager("collect_stats", _CollectStats)
-cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
+cleanup_cube = _eager("cleanup_cube", garbage.CleanupCube[StoreInput])
 compute_dataset = _eager("compute_dataset", _ComputeDataset)
-list_cube_changes = _eager("list_cube_changes", ListCubeChanges[StoreInput])
-lineage_cube = _eager("lineage_cube", LineageCube[StoreInput])
+list_cube_changes = _eager("list_cube_changes", overview.ListCubeChanges[StoreInput])
+lineage_cube = _eager("lineage_cube", overview.LineageCube[StoreInput])
 
 
 def list_cube_garbage(
@@ -361,11 +342,11 @@ def list_cube_garbage(
     2
     """
     cube = find_cube(cube, store)
-    return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
+    return garbage.with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
 
 
 @attrs.frozen
-class _CompactCube(CompactCube[StoreInput]):
+class _CompactCube(rewrite.CompactCube[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
@@ -373,12 +354,12 @@ compact_cube = _eager("compact_cube", _CompactCube)
 
 
 @attrs.frozen
-class _PublishCube(PublishCube):
+class _PublishCube(publish.PublishCube):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 publish_cube = _eager("publish_cube", _PublishCube)
-unpublish_cube = _eager("unpublish_cube", UnpublishCube)
+unpublish_cube = _eager("unpublish_cube", publish.UnpublishCube)
 
 
 @attrs.frozen

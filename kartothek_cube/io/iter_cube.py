@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain
-from typing import ParamSpec
+from typing import ParamSpec, TypeAlias
 
 import pandas as pd
 
@@ -42,6 +42,7 @@ __all__ = (
 
 
 P = ParamSpec("P")
+Datasets: TypeAlias = dict[str, DatasetMetadata]
 
 _TYPES = {"DataT": "Iterable[CubeElement]", "StoreT": "StoreInput"}
 _INPUT = (
@@ -50,16 +51,15 @@ _INPUT = (
 )
 
 
-_UPDATE = cube_writes.UpdateCube[Iterable[CubeElement], StoreInput]
+Data: TypeAlias = Iterable[CubeElement]
+_UPDATE = cube_writes.UpdateCube[Data, StoreInput]
 _EXAMPLE = Example(("datasets, data = list(data), [data]",), arguments=", datasets")
 
 
-def _write(
-    name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[CubeElement]]]
-) -> Callable[P, dict[str, DatasetMetadata]]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Data]]) -> Callable[P, Datasets]:
     """The façade of a write that holds one part of the input in memory."""
 
-    def run(write: cube_writes.CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
+    def run(write: cube_writes.CubeWrite[Data]) -> dict[str, DatasetMetadata]:
         return execute(write_commit.write_job(write.plan(), iter_inputs(write.data), write_part))
 
     example = _EXAMPLE if write is not _UPDATE else Example(("data = [data]",))
@@ -93,11 +93,9 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     return executor.announce_end(plan, frames)
 
 
-build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Iterable[CubeElement], StoreInput])
-extend_cube__iter = _write("extend_cube__iter", cube_writes.ExtendParts[Iterable[CubeElement], StoreInput])
-append_to_cube__iter = _write(
-    "append_to_cube__iter", cube_writes.AppendParts[Iterable[CubeElement], StoreInput]
-)
+build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Data, StoreInput])
+extend_cube__iter = _write("extend_cube__iter", cube_writes.ExtendParts[Data, StoreInput])
+append_to_cube__iter = _write("append_to_cube__iter", cube_writes.AppendParts[Data, StoreInput])
 update_cube__iter = _write("update_cube__iter", _UPDATE)
 # the same name as those of the other functions
 query_cube__iter = query_cube__iterator

@@ -42,6 +42,7 @@ __all__ = (
 P = ParamSpec("P")
 
 _TYPES = {**executor.TYPES, "DataT": "Bag"}
+_SYNC = f"{executor.SYNC}[0]"
 
 
 def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str = "") -> Callable[P, Bag]:
@@ -57,11 +58,10 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str 
         "``data`` is a bag. One task checks and writes each partition of the bag, the last one commits "
         "the cube. The only element of the bag that is returned are the datasets."
     )
-    convert, datasets = "data = dask.bag.from_sequence([data])", "datasets = list(data)"
-    setup = (convert,) if write is _UpdateCube else (datasets, convert)
-    example = Example(
-        ("import dask.bag", *setup), f"{executor.SYNC}[0]", ", datasets" if len(setup) > 1 else ""
-    )
+    setup = ("import dask.bag", "data = dask.bag.from_sequence([data])")
+    example = Example(setup, _SYNC)
+    if write is not _UpdateCube:
+        example = Example((setup[0], "datasets = list(data)", setup[1]), _SYNC, ", datasets")
     return facade(__name__, name, write, run, f"{input_note} {note}".strip(), _TYPES, example=example)
 
 
@@ -72,7 +72,7 @@ def _bag(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Bag]:
         return executor.answer_as_bag(plan_job(executor.with_factories(operation)))
 
     note = f"The only element of the bag is the result. {executor.tasks_note(name)}".strip()
-    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=f"{executor.SYNC}[0]"))
+    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=_SYNC))
 
 
 def _bag_of_results(name: str, operation: Callable[P, Operation[None]]) -> Callable[P, Bag]:
@@ -136,11 +136,8 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
 build_cube_from_bag = _write("build_cube_from_bag", cube_writes.BuildParts[Bag, StoreFactoryInput])
 extend_cube_from_bag = _write("extend_cube_from_bag", cube_writes.ExtendParts[Bag, StoreFactoryInput])
 append_to_cube_from_bag = _write("append_to_cube_from_bag", cube_writes.AppendParts[Bag, StoreFactoryInput])
-update_cube_from_bag = _write(
-    "update_cube_from_bag",
-    _UpdateCube,
-    'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.',
-)
+_WARN = 'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.'
+update_cube_from_bag = _write("update_cube_from_bag", _UpdateCube, _WARN)
 remove_partitions_bag = _bag("remove_partitions_bag", cube_writes.RemovePartitions[StoreFactoryInput])
 delete_rows_bag = _bag("delete_rows_bag", delete_rows.DeleteRows[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import click
@@ -21,9 +21,7 @@ from kartothek_cube.cli import inspect, output
 from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import DatasetExistsError, format_count
-
-if TYPE_CHECKING:
-    from kartothek_cube.core.store import Blob
+from kartothek_cube.core.store import Blob
 
 #: with the default in the help text
 option = partial(click.option, show_default=True)
@@ -442,8 +440,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
     retention = _parse_duration(retention_text)
     blobs, young = cli.list_garbage_by_age(state.cube, state.store, retention)
-    size = _format_size(blobs)
-    n_states = garbage.count_states(blob.key for blob in blobs)
+    size, n_states = _format_size(blobs), garbage.count_states(blob.key for blob in blobs)
     states = f", with {format_count(n_states, 'older state')} of its datasets" if n_states else ""
     if dry_run:
         for blob in blobs:
@@ -457,8 +454,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     else:
         click.echo("There are no orphaned files to delete.")
     if young and retention is not None:
-        kept = format_count(len(young), "orphaned file")
-        verb = "is" if len(young) == 1 else "are"
+        kept, verb = format_count(len(young), "orphaned file"), "is" if len(young) == 1 else "are"
         click.echo(f"{kept} ({_format_size(young)}) {verb} younger than {retention_text} and kept.", err=True)
 
 
@@ -468,16 +464,14 @@ def _format_size(blobs: Iterable[Blob]) -> str:
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
 
-_UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def _parse_duration(text: str) -> timedelta | None:
     """Parse a duration such as ``90min``, ``24h`` or ``7d``; None for 0."""
+    units = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(min|h|d|w|)\s*", text.lower())
     number = 0.0 if parts is None else float(parts[1])
     if parts is None or (number and not parts[2]):
         usage_error(f"Invalid --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d")
-    return timedelta(**{_UNITS[parts[2]]: number}) or None
+    return timedelta(**{units[parts[2]]: number}) or None
 
 
 # -- compact ---------------------------------------------------------------------------------------

@@ -28,10 +28,9 @@ __all__ = (
 @facade.define_facade(dataset_read.ReadTableArrow)
 def read_table_arrow(read: dataset_read.ReadTableArrow) -> pa.Table:
     plan = read.plan()
-    task = plan.single_task()
-    return (
-        dataset_read.empty_table(plan.context) if task is None else dataset_read.run_read(plan.context, task)
-    )
+    if (task := plan.single_task()) is None:
+        return dataset_read.empty_table(plan.context)
+    return dataset_read.run_read(plan.context, task)
 
 
 @facade.define_facade(dataset_read.ReadTablesArrow)

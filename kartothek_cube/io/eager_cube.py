@@ -272,9 +272,8 @@ def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     plan = physical_plan.plan_table(query)
     if query.limit is not None:
         return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
-    frames: list[pd.DataFrame]
-    frames = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
-    return frames[0]
+    (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
+    return frame
 
 
 explain_query = facade(

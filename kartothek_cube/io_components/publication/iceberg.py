@@ -89,12 +89,10 @@ def put_metadata(
     state: str,
 ) -> None:
     """Put the next version of the metadata, which show a log; PreconditionFailed if another was faster."""
-    root = delta_log.store_location(blobs, uuid)
-    folder = delta_log.iceberg_folder(uuid)
+    root, folder = delta_log.store_location(blobs, uuid), delta_log.iceberg_folder(uuid)
     keys = (log.metadata or {}).get("partitionColumns", [])
     columns = json.dumps([root, uuid, [str(field) for field in schema], sorted(others), keys])
-    files = _BlobIO(blobs, root)
-    old = None
+    files, old = _BlobIO(blobs, root), None
     if newest:
         old = TableMetadataUtil.parse_raw(get_required(blobs, delta_log.iceberg_key(uuid, newest)).decode())
     if old is not None and old.properties.get(_COLUMNS) == columns:
@@ -110,14 +108,11 @@ def put_metadata(
 
 def _put_hint(blobs: BlobStore, uuid: str, version: int) -> None:
     """Tell readers the newest version, also if that of another publisher is newer than this one."""
-    while True:
-        blobs.put(
-            f"{delta_log.iceberg_folder(uuid)}metadata/version-hint.text", str(version).encode(), durable=True
-        )
-        newest = delta_log.newest_iceberg(delta_log.list_log(blobs, uuid))
-        if newest <= version:
-            return
-        version = newest
+    key, hint = f"{delta_log.iceberg_folder(uuid)}metadata/version-hint.text", 0
+    while hint < version:
+        hint = version
+        blobs.put(key, str(hint).encode(), durable=True)
+        version = delta_log.newest_iceberg(delta_log.list_log(blobs, uuid))
 
 
 def _open(uuid: str, metadata: TableMetadata, files: FileIO) -> Table:
@@ -172,11 +167,10 @@ def _put_snapshot(
     metadata = change.table_metadata
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else snapshot.manifests(files)
-    old = {
-        entry.data_file.file_path: entry.data_file
-        for manifest in manifests
-        for entry in manifest.fetch_manifest_entry(files, discard_deleted=True)
-    }
+    entries = (
+        entry for each in manifests for entry in each.fetch_manifest_entry(files, discard_deleted=True)
+    )
+    old = {entry.data_file.file_path: entry.data_file for entry in entries}
     shown = {root + delta_log.data_key(uuid, path): add for path, add in adds.items()}
     new = [location for location in shown if location not in old]
     spec, table_schema = metadata.spec(), metadata.schema()

@@ -32,29 +32,12 @@ from kartothek_cube.serialization import DataFrameSerializer
 if TYPE_CHECKING:
     from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
-__all__ = (
-    "build_dataset_indices",
-    "commit_dataset",
-    "copy_dataset",
-    "create_empty_dataset_header",
-    "delete_dataset",
-    "delete_dataset_rows",
-    "garbage_collect_dataset",
-    "keep_dataset_history",
-    "list_dataset_garbage",
-    "list_dataset_history",
-    "publish_dataset",
-    "read_dataset_as_dataframes",
-    "read_table",
-    "repair_dataset",
-    "rollback_dataset",
-    "store_dataframes_as_dataset",
-    "unpublish_dataset",
-    "update_dataset_from_dataframes",
-    "update_dataset_schema",
-    "verify_dataset",
-    "write_single_partition",
-)
+__all__ = ["build_dataset_indices", "commit_dataset", "copy_dataset", "create_empty_dataset_header"]
+__all__ += ["delete_dataset", "delete_dataset_rows", "garbage_collect_dataset", "keep_dataset_history"]
+__all__ += ["list_dataset_garbage", "list_dataset_history", "publish_dataset", "read_dataset_as_dataframes"]
+__all__ += ["read_table", "repair_dataset", "rollback_dataset", "store_dataframes_as_dataset"]
+__all__ += ["unpublish_dataset", "update_dataset_from_dataframes", "update_dataset_schema", "verify_dataset"]
+__all__ += ["write_single_partition"]
 
 P = ParamSpec("P")
 

@@ -41,55 +41,18 @@ from kartothek_cube.io_components.write.write_commit import StagedWrite, write_c
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "Adoption",
-    "CommitEvent",
-    "CubeChanges",
-    "CubeHistory",
-    "CubeLineage",
-    "CubeState",
-    "Hook",
-    "QueryEvent",
-    "StagedWrite",
-    "adopt_dataset",
-    "annotate_operations",
-    "append_to_cube",
-    "build_column_statistics",
-    "build_cube",
-    "check_rows",
-    "cleanup_cube",
-    "collect_stats",
-    "compact_cube",
-    "compute_dataset",
-    "copy_cube",
-    "delete_cube",
-    "delete_rows",
-    "discard_staged",
-    "explain_query",
-    "extend_cube",
-    "keep_cube_history",
-    "lineage_cube",
-    "list_contract",
-    "list_cube_changes",
-    "list_cube_garbage",
-    "list_cube_history",
-    "merge_into_cube",
-    "on_commit",
-    "on_query",
-    "pin_cube",
-    "publish_cube",
-    "publish_staged",
-    "query_cube",
-    "query_cube_df",
-    "remove_partitions",
-    "repair_cube",
-    "rollback_cube",
-    "set_contract",
-    "unpublish_cube",
-    "update_cube",
-    "update_schema",
-    "verify_cube",
-)
+__all__ = ["adopt_dataset", "append_to_cube", "build_cube", "compute_dataset", "extend_cube"]
+__all__ += ["merge_into_cube", "update_cube"]
+__all__ += ["delete_rows", "remove_partitions", "update_schema", "explain_query", "query_cube"]
+__all__ += ["query_cube_df"]
+__all__ += ["build_column_statistics", "cleanup_cube", "collect_stats", "compact_cube", "copy_cube"]
+__all__ += ["delete_cube"]
+__all__ += ["list_cube_garbage", "publish_cube", "unpublish_cube", "repair_cube", "verify_cube"]
+__all__ += ["keep_cube_history", "list_cube_changes", "list_cube_history", "pin_cube", "rollback_cube"]
+__all__ += ["lineage_cube", "list_contract", "set_contract", "discard_staged", "publish_staged"]
+__all__ += ["annotate_operations", "check_rows", "on_commit", "on_query"]
+__all__ += ["Adoption", "CommitEvent", "CubeChanges", "CubeHistory", "CubeLineage", "CubeState", "Hook"]
+__all__ += ["QueryEvent", "StagedWrite"]
 
 P = ParamSpec("P")
 Datasets: TypeAlias = dict[str, DatasetMetadata]

@@ -21,12 +21,8 @@ from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import DatasetInput, iter_inputs, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "read_dataset_as_dataframes__iter",
-    "read_dataset_as_dataframes__iterator",
-    "store_dataframes_as_dataset__iter",
-    "update_dataset_from_dataframes__iter",
-)
+__all__ = ["read_dataset_as_dataframes__iter", "read_dataset_as_dataframes__iterator"]
+__all__ += ["store_dataframes_as_dataset__iter", "update_dataset_from_dataframes__iter"]
 
 
 @facade.define_facade(ReadDataset)

@@ -15,8 +15,8 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components import arguments, dataset_read, facade
 from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
 
-__all__ = ["dataset", "read_dataset_as_arrow", "read_dataset_as_arrow__iter"]
-__all__ += ["read_dataset_as_arrow__iterator", "read_dataset_as_record_batches", "read_table_arrow"]
+__all__ = ["dataset", "read_table_arrow", "read_dataset_as_arrow", "read_dataset_as_record_batches"]
+__all__ += ["read_dataset_as_arrow__iter", "read_dataset_as_arrow__iterator"]
 
 
 @facade.define_facade(dataset_read.ReadTableArrow)

@@ -24,8 +24,8 @@ from kartothek_cube.io_components.runtime import store_factory
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["cube_dataset", "query_cube_arrow", "query_cube_as_record_batches", "query_cube_polars"]
-__all__ += ["query_cube_table", "scan_cube"]
+__all__ = ["cube_dataset", "scan_cube"]
+__all__ += ["query_cube_arrow", "query_cube_as_record_batches", "query_cube_polars", "query_cube_table"]
 
 
 def query_cube_as_record_batches(

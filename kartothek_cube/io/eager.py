@@ -32,12 +32,13 @@ from kartothek_cube.serialization import DataFrameSerializer
 if TYPE_CHECKING:
     from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
-__all__ = ["build_dataset_indices", "commit_dataset", "copy_dataset", "create_empty_dataset_header"]
-__all__ += ["delete_dataset", "delete_dataset_rows", "garbage_collect_dataset", "keep_dataset_history"]
-__all__ += ["list_dataset_garbage", "list_dataset_history", "publish_dataset", "read_dataset_as_dataframes"]
-__all__ += ["read_table", "repair_dataset", "rollback_dataset", "store_dataframes_as_dataset"]
-__all__ += ["unpublish_dataset", "update_dataset_from_dataframes", "update_dataset_schema", "verify_dataset"]
-__all__ += ["write_single_partition"]
+__all__ = ["read_dataset_as_dataframes", "read_table", "store_dataframes_as_dataset"]
+__all__ += ["update_dataset_from_dataframes", "update_dataset_schema"]
+__all__ += ["commit_dataset", "create_empty_dataset_header", "write_single_partition"]
+__all__ += ["copy_dataset", "delete_dataset", "delete_dataset_rows", "garbage_collect_dataset"]
+__all__ += ["list_dataset_garbage", "list_dataset_history", "keep_dataset_history", "rollback_dataset"]
+__all__ += ["build_dataset_indices", "repair_dataset", "verify_dataset"]
+__all__ += ["publish_dataset", "unpublish_dataset"]
 
 P = ParamSpec("P")
 

@@ -41,18 +41,23 @@ from kartothek_cube.io_components.write.write_commit import StagedWrite, write_c
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = ["adopt_dataset", "append_to_cube", "build_cube", "compute_dataset", "extend_cube"]
-__all__ += ["merge_into_cube", "update_cube"]
-__all__ += ["delete_rows", "remove_partitions", "update_schema", "explain_query", "query_cube"]
-__all__ += ["query_cube_df"]
-__all__ += ["build_column_statistics", "cleanup_cube", "collect_stats", "compact_cube", "copy_cube"]
-__all__ += ["delete_cube"]
-__all__ += ["list_cube_garbage", "publish_cube", "unpublish_cube", "repair_cube", "verify_cube"]
-__all__ += ["keep_cube_history", "list_cube_changes", "list_cube_history", "pin_cube", "rollback_cube"]
-__all__ += ["lineage_cube", "list_contract", "set_contract", "discard_staged", "publish_staged"]
-__all__ += ["annotate_operations", "check_rows", "on_commit", "on_query"]
-__all__ += ["Adoption", "CommitEvent", "CubeChanges", "CubeHistory", "CubeLineage", "CubeState", "Hook"]
-__all__ += ["QueryEvent", "StagedWrite"]
+__all__ = ["build_cube", "extend_cube", "append_to_cube", "update_cube", "merge_into_cube", "compute_dataset"]
+__all__ += ["query_cube", "query_cube_df", "explain_query"]
+__all__ += ["delete_rows", "remove_partitions", "delete_cube", "copy_cube", "update_schema"]
+__all__ += [
+    "adopt_dataset",
+    "Adoption",
+    "publish_cube",
+    "unpublish_cube",
+    "StagedWrite",
+    "publish_staged",
+    "discard_staged",
+]
+__all__ += ["list_cube_history", "CubeHistory", "CubeState", "keep_cube_history", "pin_cube", "rollback_cube"]
+__all__ += ["list_cube_changes", "CubeChanges", "lineage_cube", "CubeLineage"]
+__all__ += ["build_column_statistics", "cleanup_cube", "compact_cube", "list_cube_garbage"]
+__all__ += ["collect_stats", "repair_cube", "verify_cube", "list_contract", "set_contract"]
+__all__ += ["on_commit", "CommitEvent", "on_query", "QueryEvent", "Hook", "annotate_operations", "check_rows"]
 
 P = ParamSpec("P")
 Datasets: TypeAlias = dict[str, DatasetMetadata]
@@ -79,14 +84,20 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     return facade(__name__, name, operation, run, types=_TYPES)
 
 
-@attrs.frozen
-class _BuildCube(cube_writes.BuildCube[CubeInput, StoreInput]):
+# a class with slots cannot have several bases with slots
+@attrs.frozen(slots=False)
+class _Progress:
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _ExtendCube(cube_writes.ExtendCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _BuildCube(_Progress, cube_writes.BuildCube[CubeInput, StoreInput]):
+    """With a progress bar."""
+
+
+@attrs.frozen
+class _ExtendCube(_Progress, cube_writes.ExtendCube[CubeInput, StoreInput]):
+    """With a progress bar."""
 
 
 build_cube = _write("build_cube", _BuildCube)
@@ -94,8 +105,8 @@ extend_cube = _write("extend_cube", _ExtendCube)
 
 
 @attrs.frozen
-class _AdoptDataset(AdoptDataset):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _AdoptDataset(_Progress, AdoptDataset):
+    """With a progress bar."""
 
 
 @define_facade(_AdoptDataset)
@@ -104,16 +115,16 @@ def adopt_dataset(adopt: _AdoptDataset) -> Adoption:
 
 
 @attrs.frozen
-class _AppendToCube(cube_writes.AppendToCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _AppendToCube(_Progress, cube_writes.AppendToCube[CubeInput, StoreInput]):
+    """With a progress bar."""
 
 
 append_to_cube = _write("append_to_cube", _AppendToCube)
 
 
 @attrs.frozen
-class _UpdateCube(cube_writes.UpdateCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _UpdateCube(_Progress, cube_writes.UpdateCube[CubeInput, StoreInput]):
+    """With a progress bar."""
 
 
 update_cube = _write("update_cube", _UpdateCube)
@@ -205,21 +216,21 @@ remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[Sto
 
 
 @attrs.frozen
-class _DeleteRows(DeleteRows[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _DeleteRows(_Progress, DeleteRows[StoreInput]):
+    """With a progress bar."""
 
 
 delete_rows = _eager("delete_rows", _DeleteRows)
 
 
 @attrs.frozen
-class _QueryFrames(logical_plan.QueryFrames[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _QueryFrames(_Progress, logical_plan.QueryFrames[StoreInput]):
+    """With a progress bar."""
 
 
 @attrs.frozen
-class _QueryFrame(logical_plan.QueryFrame[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _QueryFrame(_Progress, logical_plan.QueryFrame[StoreInput]):
+    """With a progress bar."""
 
 
 @define_facade(_QueryFrames, _TYPES)
@@ -235,8 +246,9 @@ def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     plan = physical_plan.plan_table(query)
     if query.limit is not None:
         return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
-    (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
-    return frame
+    frames: list[pd.DataFrame]
+    frames = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
+    return frames[0]
 
 
 explain_query = facade(
@@ -245,18 +257,18 @@ explain_query = facade(
 
 
 @attrs.frozen
-class _CopyCube(copy.CopyCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CopyCube(_Progress, copy.CopyCube[StoreInput]):
+    """With a progress bar."""
 
 
 @attrs.frozen
-class _CollectStats(overview.CollectStats[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CollectStats(_Progress, overview.CollectStats[StoreInput]):
+    """With a progress bar."""
 
 
 @attrs.frozen
-class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _ComputeDataset(_Progress, computed_dataset.ComputeDataset[StoreInput]):
+    """With a progress bar."""
 
 
 delete_cube = _eager("delete_cube", garbage.DeleteCube[StoreInput])
@@ -308,16 +320,16 @@ def list_cube_garbage(
 
 
 @attrs.frozen
-class _CompactCube(rewrite.CompactCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CompactCube(_Progress, rewrite.CompactCube[StoreInput]):
+    """With a progress bar."""
 
 
 compact_cube = _eager("compact_cube", _CompactCube)
 
 
 @attrs.frozen
-class _PublishCube(publish.PublishCube):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _PublishCube(_Progress, publish.PublishCube):
+    """With a progress bar."""
 
 
 publish_cube = _eager("publish_cube", _PublishCube)
@@ -325,8 +337,8 @@ unpublish_cube = _eager("unpublish_cube", publish.UnpublishCube)
 
 
 @attrs.frozen
-class _VerifyCube(VerifyCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _VerifyCube(_Progress, VerifyCube[StoreInput]):
+    """With a progress bar."""
 
 
 verify_cube = _eager("verify_cube", _VerifyCube)

@@ -21,10 +21,11 @@ from kartothek_cube.io_components.write import cube_writes, rewrite, write_commi
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_inputs, write_part
 
-__all__ = ["append_to_cube__iter", "build_column_statistics__iter", "build_cube__iter", "cleanup_cube__iter"]
-__all__ += ["collect_stats__iter", "compact_cube__iter", "compute_dataset__iter", "copy_cube__iter"]
-__all__ += ["delete_cube__iter", "delete_rows__iter", "extend_cube__iter", "query_cube__iter"]
-__all__ += ["query_cube__iterator", "remove_partitions__iter", "update_cube__iter", "verify_cube__iter"]
+__all__ = ["build_cube__iter", "extend_cube__iter", "append_to_cube__iter", "update_cube__iter"]
+__all__ += ["query_cube__iter", "query_cube__iterator", "compute_dataset__iter"]
+__all__ += ["delete_rows__iter", "remove_partitions__iter", "delete_cube__iter", "copy_cube__iter"]
+__all__ += ["cleanup_cube__iter", "compact_cube__iter"]
+__all__ += ["build_column_statistics__iter", "collect_stats__iter", "verify_cube__iter"]
 
 
 P = ParamSpec("P")

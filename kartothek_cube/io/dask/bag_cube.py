@@ -20,10 +20,10 @@ from kartothek_cube.io_components.write import cube_writes, rewrite, write_commi
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_plan import RowsOutside
 
-__all__ = ["append_to_cube_from_bag", "build_column_statistics_bag", "build_cube_from_bag"]
-__all__ += ["cleanup_cube_bag", "collect_stats_bag", "compact_cube_bag", "compute_dataset_bag"]
-__all__ += ["copy_cube_bag", "delete_cube_bag", "delete_rows_bag", "extend_cube_from_bag", "query_cube_bag"]
-__all__ += ["remove_partitions_bag", "update_cube_from_bag", "verify_cube_bag"]
+__all__ = ["build_cube_from_bag", "extend_cube_from_bag", "append_to_cube_from_bag", "update_cube_from_bag"]
+__all__ += ["query_cube_bag", "compute_dataset_bag", "delete_rows_bag", "remove_partitions_bag"]
+__all__ += ["cleanup_cube_bag", "compact_cube_bag", "copy_cube_bag", "delete_cube_bag"]
+__all__ += ["build_column_statistics_bag", "collect_stats_bag", "verify_cube_bag"]
 
 
 P = ParamSpec("P")

@@ -38,8 +38,8 @@ from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = ["collect_dataset_metadata", "hash_dataset", "read_dataset_as_ddf", "store_dataset_from_ddf"]
-__all__ += ["update_dataset_from_ddf"]
+__all__ = ["read_dataset_as_ddf", "store_dataset_from_ddf", "update_dataset_from_ddf"]
+__all__ += ["collect_dataset_metadata", "hash_dataset"]
 
 
 # -- writes --------------------------------------------------------------------------------------------------

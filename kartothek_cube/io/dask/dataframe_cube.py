@@ -23,10 +23,10 @@ from kartothek_cube.io_components.write import cube_writes, write_commit, write_
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = ["append_to_cube_from_dataframe", "build_cube_from_dataframe", "cleanup_cube_dataframe"]
-__all__ += ["collect_stats_dataframe", "copy_cube_dataframe", "delete_cube_dataframe"]
-__all__ += ["extend_cube_from_dataframe", "query_cube_dataframe", "remove_partitions_dataframe"]
-__all__ += ["update_cube_from_dataframe"]
+__all__ = ["build_cube_from_dataframe", "extend_cube_from_dataframe"]
+__all__ += ["append_to_cube_from_dataframe", "update_cube_from_dataframe"]
+__all__ += ["query_cube_dataframe", "collect_stats_dataframe", "remove_partitions_dataframe"]
+__all__ += ["cleanup_cube_dataframe", "copy_cube_dataframe", "delete_cube_dataframe"]
 
 Frames = dict[str, dd.DataFrame]
 DaskInput: TypeAlias = dd.DataFrame | Mapping[str, dd.DataFrame]

@@ -29,9 +29,9 @@ from kartothek_cube.io_components.write.write_commit import RunWrite, finish_dat
 from kartothek_cube.io_components.write.write_plan import WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = ["delete_dataset__delayed", "delete_dataset_rows__delayed", "garbage_collect_dataset__delayed"]
-__all__ += ["read_dataset_as_delayed", "read_table_as_delayed", "store_delayed_as_dataset"]
-__all__ += ["update_dataset_from_delayed"]
+__all__ = ["read_dataset_as_delayed", "read_table_as_delayed"]
+__all__ += ["store_delayed_as_dataset", "update_dataset_from_delayed"]
+__all__ += ["delete_dataset__delayed", "delete_dataset_rows__delayed", "garbage_collect_dataset__delayed"]
 
 DeleteScopeInput: TypeAlias = Sequence[dict[str, Any]] | Delayed | None
 

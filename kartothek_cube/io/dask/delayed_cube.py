@@ -18,11 +18,12 @@ from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.write import cube_writes, rewrite, write_commit, write_tasks
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 
-__all__ = ["append_to_cube_from_delayed", "build_column_statistics_delayed", "build_cube_from_delayed"]
-__all__ += ["cleanup_cube_delayed", "collect_stats_delayed", "compact_cube_delayed"]
-__all__ += ["compute_dataset_delayed", "copy_cube_delayed", "delete_cube_delayed", "delete_rows_delayed"]
-__all__ += ["extend_cube_from_delayed", "query_cube_delayed", "remove_partitions_delayed"]
-__all__ += ["update_cube_from_delayed", "verify_cube_delayed"]
+__all__ = ["build_cube_from_delayed", "extend_cube_from_delayed"]
+__all__ += ["append_to_cube_from_delayed", "update_cube_from_delayed"]
+__all__ += ["query_cube_delayed", "compute_dataset_delayed"]
+__all__ += ["delete_rows_delayed", "remove_partitions_delayed", "delete_cube_delayed", "copy_cube_delayed"]
+__all__ += ["cleanup_cube_delayed", "compact_cube_delayed", "build_column_statistics_delayed"]
+__all__ += ["collect_stats_delayed", "verify_cube_delayed"]
 
 
 P = ParamSpec("P")

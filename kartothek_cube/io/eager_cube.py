@@ -44,15 +44,8 @@ from kartothek_cube.serialization import DataFrameSerializer
 __all__ = ["build_cube", "extend_cube", "append_to_cube", "update_cube", "merge_into_cube", "compute_dataset"]
 __all__ += ["query_cube", "query_cube_df", "explain_query"]
 __all__ += ["delete_rows", "remove_partitions", "delete_cube", "copy_cube", "update_schema"]
-__all__ += [
-    "adopt_dataset",
-    "Adoption",
-    "publish_cube",
-    "unpublish_cube",
-    "StagedWrite",
-    "publish_staged",
-    "discard_staged",
-]
+__all__ += ["adopt_dataset", "Adoption", "publish_cube", "unpublish_cube"]
+__all__ += ["StagedWrite", "publish_staged", "discard_staged"]
 __all__ += ["list_cube_history", "CubeHistory", "CubeState", "keep_cube_history", "pin_cube", "rollback_cube"]
 __all__ += ["list_cube_changes", "CubeChanges", "lineage_cube", "CubeLineage"]
 __all__ += ["build_column_statistics", "cleanup_cube", "compact_cube", "list_cube_garbage"]

@@ -150,9 +150,6 @@ class CliContext:
     @contextmanager
     def limit_threads(self) -> Iterator[None]:
         """Limit the number of threads, in this library and in Arrow."""
-        if self.n_threads <= 0:
-            yield
-            return
         import pyarrow as pa
 
         from kartothek_cube.io_components.runtime import limit_threads
@@ -177,6 +174,9 @@ class CliContext:
 
 
 pass_state = click.make_pass_decorator(CliContext)
+#: an option with its default in the help text
+option = partial(click.option, show_default=True)
+FILE = click.Path(dir_okay=False)
 
 #: by which ``cleanup`` and ``report`` distinguish garbage from files of running writes
 DEFAULT_RETENTION = timedelta(hours=24)
@@ -429,18 +429,18 @@ def use_color(name: str) -> bool | None:
 
 def global_options() -> list[click.Parameter]:
     """Make the options of all commands."""
-    option = partial(click.Option, show_default=True, show_envvar=True)
-    named = partial(option, ["--skv"], default="skv.yml", metavar="FILE", shell_complete=complete_files)
-    store = partial(option, ["--store"], default="dataset", metavar="STORE", shell_complete=complete_stores)
-    count = partial(option, ["-j", "--n_threads"], default=0, metavar="N", type=click.IntRange(min=0))
-    color = partial(option, ["--color"], default="auto", type=click.Choice(list(COLORS)))
+    make = partial(click.Option, show_default=True, show_envvar=True)
+    named = partial(make, ["--skv"], default="skv.yml", metavar="FILE", shell_complete=complete_files)
+    store = partial(make, ["--store"], default="dataset", metavar="STORE", shell_complete=complete_stores)
+    count = partial(make, ["-j", "--n_threads"], default=0, metavar="N", type=click.IntRange(min=0))
+    color = partial(make, ["--color"], default="auto", type=click.Choice(list(COLORS)))
     url = "Directory (/data), URL (s3://bucket), or a name in the YAML file."
     return [
         named(envvar="KARTOTHEK_CUBE_SKV", help="YAML file with names of stores."),
         store(envvar="KARTOTHEK_CUBE_STORE", help=url),
         count(help="Number of threads; 0: one per core."),
         color(help="Colours; auto: on a terminal, unless NO_COLOR is set."),
-        option(["--debug"], is_flag=True, help="Show tracebacks of errors."),
+        make(["--debug"], is_flag=True, help="Show tracebacks of errors."),
     ]
 
 
@@ -471,7 +471,8 @@ class CubeCommand(click.Command):
             if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
                 state.set_option(str(option.name), value)
         ctx.color = use_color(state.color)
-        ctx.with_resource(state.limit_threads())
+        if state.n_threads > 0:
+            ctx.with_resource(state.limit_threads())
         self.load_cube(ctx, state)
         return super().invoke(ctx)
 
@@ -500,9 +501,9 @@ class RemainderCommand(CubeCommand):
 
 def add_dataset_options(verb: str) -> Callable[[F], F]:
     """Add the options ``--include`` and ``--exclude``; ``verb`` completes their help texts."""
-    option = partial(click.option, metavar="NAMES", shell_complete=complete_datasets)
+    named = partial(click.option, metavar="NAMES", shell_complete=complete_datasets)
     text = f"Datasets to be {verb}: comma-separated ids or patterns, e.g. enrich,climate_*."
-    include, exclude = option("--include", help=text), option("--exclude", help="Datasets to exclude.")
+    include, exclude = named("--include", help=text), named("--exclude", help="Datasets to exclude.")
     return lambda command: include(exclude(command))
 
 
@@ -524,7 +525,7 @@ def output_options(command: F) -> F:
     formats = click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"])
     derived = "Output format; by default derived from the file name, or a table."
     file = "Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout."
-    to = click.option("--to", type=click.Path(dir_okay=False), help=file)
+    to = click.option("--to", type=FILE, help=file)
     return click.option("-o", "--output", type=formats, help=derived)(to(command))
 
 

@@ -283,13 +283,8 @@ def _print_report(report: Report) -> None:
 
 
 @click.command(cls=CubeCommand)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False),
-    default="report.html",
-    show_default=True,
-    help="Output file; - for standard output.",
+@cli.option(
+    "-o", "--output", type=cli.FILE, default="report.html", help="Output file; - for standard output."
 )
 @cli.pass_state
 def report(state: CliContext, output: str) -> None:

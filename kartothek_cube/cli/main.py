@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, cast
 
@@ -138,9 +137,12 @@ class CubeCli(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main:
+            # like an error, so that unfinished files are deleted
+            before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(context.TERMINATED))
         try:
-            with _exit_on_sigterm():
-                code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+            code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         except Exception as error:
             if "--debug" in arguments and not isinstance(error, click.Abort | click.ClickException):
                 raise
@@ -148,20 +150,10 @@ class CubeCli(click.Group):
             text = " ".join(arguments)
             named = (c for c in context.COLORS if f"--color={c}" in text or f"--color {c}" in text)
             code = context.report_error(error, context.use_color(next(named, "auto")))
+        finally:
+            if is_main:
+                signal.signal(signal.SIGTERM, before)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command like an error, so that unfinished files are deleted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(context.TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @click.group(

@@ -23,9 +23,6 @@ from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import DatasetExistsError, format_count
 from kartothek_cube.core.store import Blob
 
-#: with the default in the help text
-option = partial(click.option, show_default=True)
-
 
 def _count_files(state: CliContext, names: Iterable[str]) -> str:
     return format_count(sum(len(state.datasets[name].partition_table) for name in names), "data file")
@@ -91,8 +88,12 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     metavar="STORE",
     help="Target: a directory, which need not exist, a URL, or a name in the YAML file.",
 )
-@option("--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store.")
-@option("--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files.")
+@cli.option(
+    "--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store."
+)
+@cli.option(
+    "--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files."
+)
 @cli.pass_datasets("copied")
 @cli.yes_option
 def copy(
@@ -131,7 +132,7 @@ def copy(
 
 _stage_option = click.option(
     "--stage",
-    type=click.Path(dir_okay=False),
+    type=cli.FILE,
     help="Do not commit: put the staged write into this file, for query --as-of and staged.",
 )
 
@@ -393,7 +394,7 @@ def _describe_deletion(count: Counts) -> str:
 
 
 @click.command(cls=CubeCommand)
-@click.argument("file", type=click.Path(dir_okay=False), shell_complete=cli.complete_files)
+@click.argument("file", type=cli.FILE, shell_complete=cli.complete_files)
 @click.option("--publish", is_flag=True, help="Commit the write.")
 @click.option("--discard", is_flag=True, help="Delete its files.")
 @cli.pass_state
@@ -421,7 +422,7 @@ def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> Non
 
 
 @click.command(cls=RemainderCommand)
-@option(
+@cli.option(
     "--retention",
     "retention_text",
     default=f"{cli.DEFAULT_RETENTION // timedelta(hours=1)}h",
@@ -479,7 +480,7 @@ def _parse_duration(text: str) -> timedelta | None:
 
 @click.command(cls=CubeCommand)
 @cli.where_option("Conditions on partition columns, e.g. \"country = 'DE'\".")
-@option(
+@cli.option(
     "--min-files",
     type=click.IntRange(min=1),
     metavar="N",
@@ -524,7 +525,9 @@ def _describe_compaction(count: Counts) -> str:
 
 
 @click.command(cls=CubeCommand)
-@option("--format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of the tables.")
+@cli.option(
+    "--format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of the tables."
+)
 @click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
 @click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes.")
 @cli.pass_datasets("published")

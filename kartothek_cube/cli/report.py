@@ -411,7 +411,7 @@ class _Axis(NamedTuple):
     def bin_values(self, max_bins: int) -> tuple[Ints, list[str]]:
         """Merge equal numbers of neighbours into at most ``max_bins`` bins."""
         step = max(1, -(-len(self.names) // max_bins))
-        bins = [self.names[start : start + step] for start in range(0, len(self.names), step)]
+        bins = runtime.batched(self.names, step)
         return self.codes // step, [_format_range(names[0], names[-1]) for names in bins]
 
 
@@ -453,36 +453,30 @@ def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
     axes = [_build_axis(name, values) for name, values in files.keys.items()]
     # keys with a single value get no axis
     axes = [axis for axis in axes if len(axis.names) > 1] or axes[:1]
-    if len(axes) == 1:
-        return _wrap_axis(axes[0], files)
-    across, down = axes[-1], _join_axes(axes[:-1])
-    if len(down.names) > len(across.names):
-        across, down = down, across
-    x, x_names = across.bin_values(_MAX_COLUMNS)
-    y, y_names = down.bin_values(_MAX_ROWS)
-    names = [f"{a} / {b}" for a in y_names for b in x_names]
+    across, y_title = axes[-1], ""
+    if len(axes) > 1:
+        down = _join_axes(axes[:-1])
+        if len(down.names) > len(across.names):
+            across, down = down, across
+        x, x_names = across.bin_values(_MAX_COLUMNS)
+        y, y_names = down.bin_values(_MAX_ROWS)
+        width, y_title, squares = len(x_names), down.title, y * len(x_names) + x
+        names = [f"{a} / {b}" for a in y_names for b in x_names]
+    else:
+        # a single key is wrapped like lines of text
+        squares, names = across.bin_values(_MAX_COLUMNS * _MAX_ROWS)
+        width = min(len(names), _MAX_COLUMNS)
+        lines = runtime.batched(names, width)
+        y_names = [
+            _format_range(each[0].partition(" … ")[0], each[-1].rpartition(" … ")[2]) for each in lines
+        ]
+    is_wrapped = len(axes) == 1 and len(y_names) > 1
     return {
         "x_title": across.title,
-        "y_title": down.title,
-        "x_ends": (across.names[0], across.names[-1]),
-        "y_labels": y_names,
-        **_fill_squares(files, y * len(x_names) + x, names, len(x_names)),
-    }
-
-
-def _wrap_axis(axis: _Axis, files: DataFiles) -> dict[str, Any]:
-    """Build the heat map of a single key, wrapped like lines of text."""
-    codes, names = axis.bin_values(_MAX_COLUMNS * _MAX_ROWS)
-    width = min(len(names), _MAX_COLUMNS)
-    lines = [names[start : start + width] for start in range(0, len(names), width)]
-    y_names = [_format_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]
-    is_single = len(lines) == 1
-    return {
-        "x_title": axis.title,
-        "y_title": "",
-        "x_ends": (axis.names[0], axis.names[-1]) if is_single else ("", ""),
-        "y_labels": [""] if is_single else y_names,
-        **_fill_squares(files, codes, names, width),
+        "y_title": y_title,
+        "x_ends": ("", "") if is_wrapped else (across.names[0], across.names[-1]),
+        "y_labels": [""] if len(axes) == 1 and not is_wrapped else y_names,
+        **_fill_squares(files, squares, names, width),
     }
 
 
@@ -564,7 +558,10 @@ def build_growth(files: Mapping[str, DataFiles]) -> dict[str, Any] | None:
     if len(order) > _MAX_LINES:
         shown["others"] = np.sum([sums[name] for name in order[_MAX_LINES:]], axis=0)
     ends = [float(line[-1]) for line in shown.values()]
-    top = _round_up(max(ends) or 1.0)
+    highest = max(ends) or 1.0
+    # 1, 2, 4 or 8 times a power of ten, whose quarters are round numbers as well
+    power = 10.0 ** np.floor(np.log10(highest))
+    top = float(next(step * power for step in (1, 2, 4, 8, 10) if highest <= step * power))
     quarters = [i / 4 for i in range(5)]
     return {
         "width": WIDTH,
@@ -597,12 +594,6 @@ def _describe_line(name: str, sums: Floats, top: float, files: DataFiles | None)
         "first": _format_time(float(np.nanmin(files.times))) if files else "",
         "last": _format_time(float(np.nanmax(files.times))) if files else "",
     }
-
-
-def _round_up(value: float) -> float:
-    """Round up to 1, 2, 4 or 8 times a power of ten, whose quarters are round numbers as well."""
-    power = 10.0 ** np.floor(np.log10(value))
-    return float(next(step * power for step in (1, 2, 4, 8, 10) if value <= step * power))
 
 
 def _format_time(seconds: float, span: float = 0) -> str:

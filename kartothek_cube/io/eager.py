@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pandas as pd
@@ -18,7 +18,7 @@ from kartothek_cube.core.history import DatasetState, list_states
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components import dataset_read, delete_rows
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Operation, P, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, publish
 from kartothek_cube.io_components.maintenance.rollback import keep_dataset_history, rollback_dataset
@@ -39,8 +39,6 @@ __all__ += ["copy_dataset", "delete_dataset", "delete_dataset_rows", "garbage_co
 __all__ += ["list_dataset_garbage", "list_dataset_history", "keep_dataset_history", "rollback_dataset"]
 __all__ += ["build_dataset_indices", "repair_dataset", "verify_dataset"]
 __all__ += ["publish_dataset", "unpublish_dataset"]
-
-P = ParamSpec("P")
 
 
 def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, Answer]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import ParamSpec, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import pandas as pd
@@ -21,7 +21,7 @@ from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, check_rows,
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components import computed_dataset, runtime
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Operation, P, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, publish
 from kartothek_cube.io_components.maintenance.history import CubeHistory, CubeState, list_cube_history
@@ -52,7 +52,6 @@ __all__ += ["build_column_statistics", "cleanup_cube", "compact_cube", "list_cub
 __all__ += ["collect_stats", "repair_cube", "verify_cube", "list_contract", "set_contract"]
 __all__ += ["on_commit", "CommitEvent", "on_query", "QueryEvent", "Hook", "annotate_operations", "check_rows"]
 
-P = ParamSpec("P")
 Datasets: TypeAlias = dict[str, DatasetMetadata]
 
 _TYPES = {"DataT": "CubeInput", "StoreT": "StoreInput"}

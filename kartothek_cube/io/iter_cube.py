@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain
-from typing import ParamSpec, TypeAlias
+from typing import TypeAlias
 
 import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components import computed_dataset, delete_rows, runtime
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
 from kartothek_cube.io_components.query import executor, physical_plan
@@ -28,7 +28,6 @@ __all__ += ["cleanup_cube__iter", "compact_cube__iter"]
 __all__ += ["build_column_statistics__iter", "collect_stats__iter", "verify_cube__iter"]
 
 
-P = ParamSpec("P")
 Datasets: TypeAlias = dict[str, DatasetMetadata]
 
 _TYPES = {"DataT": "Iterable[CubeElement]", "StoreT": "StoreInput"}

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, count
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 from dask.bag import Bag, Item
@@ -17,7 +17,7 @@ from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key as DaskKey
 
 from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput, resolve
-from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
+from kartothek_cube.io_components.facade import Example, Operation, P, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, Job
 from kartothek_cube.io_components.maintenance import copy, garbage, overview
 from kartothek_cube.io_components.runtime import batched
@@ -193,7 +193,6 @@ def _call_to_list(function: Callable[..., Any], *arguments: object) -> list[Any]
 
 # -- what the façades of cubes share -------------------------------------------------------------------------
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 #: types that signatures name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec
+from typing import Any
 
 import attrs
 from dask.bag import Bag
@@ -12,7 +12,7 @@ from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components import computed_dataset, delete_rows
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, plan_job
 from kartothek_cube.io_components.maintenance import copy, garbage, verify_cube
 from kartothek_cube.io_components.query import logical_plan, physical_plan
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frames
@@ -25,8 +25,6 @@ __all__ += ["query_cube_bag", "compute_dataset_bag", "delete_rows_bag", "remove_
 __all__ += ["cleanup_cube_bag", "compact_cube_bag", "copy_cube_bag", "delete_cube_bag"]
 __all__ += ["build_column_statistics_bag", "collect_stats_bag", "verify_cube_bag"]
 
-
-P = ParamSpec("P")
 
 _TYPES = {**executor.TYPES, "DataT": "Bag"}
 _SYNC = f"{executor.SYNC}[0]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import dask.dataframe as dd
@@ -15,7 +15,7 @@ from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.dataframe import buckets, from_map, shuffle_by_key
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query, project
@@ -93,8 +93,6 @@ def _read(
 
 
 # -- façades -------------------------------------------------------------------------------------------------
-
-P = ParamSpec("P")
 
 _TYPES = {**executor.TYPES, "DataT": "DaskInput"}
 _CONVERT = "data = {name: dd.from_pandas(df, npartitions=1) for name, df in data.items()}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, TypeAlias
 
 from dask.delayed import Delayed
 
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components import computed_dataset, delete_rows
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade
 from kartothek_cube.io_components.maintenance import verify_cube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
@@ -25,8 +25,6 @@ __all__ += ["delete_rows_delayed", "remove_partitions_delayed", "delete_cube_del
 __all__ += ["cleanup_cube_delayed", "compact_cube_delayed", "build_column_statistics_delayed"]
 __all__ += ["collect_stats_delayed", "verify_cube_delayed"]
 
-
-P = ParamSpec("P")
 
 Data: TypeAlias = Iterable[Delayed]
 _TYPES = {**executor.TYPES, "DataT": "Iterable[Delayed]"}

@@ -439,21 +439,17 @@ def _delta_type(dtype: pa.DataType) -> str | dict[str, Any]:
         types = {"keyType": _delta_type(dtype.key_type), "valueType": _delta_type(dtype.item_type)}
         return {"type": "map", **types, "valueContainsNull": True}
     if pat.is_struct(dtype):
-        return _struct(dtype)
+        return struct_type(dtype)
     raise _NoDeltaTypeError(dtype)
 
 
-def _struct(fields: Iterable[pa.Field]) -> dict[str, Any]:
+def struct_type(fields: Iterable[pa.Field]) -> dict[str, Any]:
+    """A struct as JSON, as which a table has its columns of types from :func:`table_type`."""
     described = [
         {"name": field.name, "type": _delta_type(field.type), "nullable": True, "metadata": {}}
         for field in fields
     ]
     return {"type": "struct", "fields": described}
-
-
-def schema_string(schema: pa.Schema) -> str:
-    """``schemaString`` of a table with columns of types from :func:`table_type`."""
-    return json.dumps(_struct(schema))
 
 
 def has_null_type(dtype: pa.DataType) -> bool:

@@ -440,7 +440,8 @@ def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_lo
     schema = pa.schema([*((key.name, _table_type(uuid, key, is_key=True)) for key in keys), *typed])
     others = set(table.schema.names) - set(schema.names)
     others |= set() if table.mapping is None else table.mapping.dropped
-    iceberg.put_metadata(blobs, uuid, newest, log, schema, sorted(others), table.digests["state"])
+    shown = iceberg.IcebergTable(blobs, uuid, log, schema, sorted(others))
+    shown.put_metadata(newest, table.digests["state"])
 
 
 def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
@@ -533,7 +534,7 @@ def _metadata(
         "id": old.get("id") or str(gen_uuid_object()),
         "name": table.state.uuid,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": delta_log.schema_string(pa.schema(columns)),
+        "schemaString": json.dumps(delta_log.struct_type(pa.schema(columns))),
         "partitionColumns": list(table.state.partition_keys),
         "configuration": {"delta.deletedFileRetentionDuration": _RETENTION, _FILE_SCHEMA: file_schema},
         "createdTime": old.get("createdTime") or now,

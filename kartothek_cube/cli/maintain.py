@@ -23,6 +23,8 @@ from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import DatasetExistsError, format_count
 from kartothek_cube.core.store import Blob
 
+option = cli.option
+
 
 def _count_files(state: CliContext, names: Iterable[str]) -> str:
     return format_count(sum(len(state.datasets[name].partition_table) for name in names), "data file")
@@ -88,10 +90,10 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     metavar="STORE",
     help="Target: a directory, which need not exist, a URL, or a name in the YAML file.",
 )
-@cli.option(
+@click.option(
     "--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store."
 )
-@cli.option(
+@click.option(
     "--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files."
 )
 @cli.pass_datasets("copied")
@@ -422,7 +424,7 @@ def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> Non
 
 
 @click.command(cls=RemainderCommand)
-@cli.option(
+@option(
     "--retention",
     "retention_text",
     default=f"{cli.DEFAULT_RETENTION // timedelta(hours=1)}h",
@@ -480,7 +482,7 @@ def _parse_duration(text: str) -> timedelta | None:
 
 @click.command(cls=CubeCommand)
 @cli.where_option("Conditions on partition columns, e.g. \"country = 'DE'\".")
-@cli.option(
+@option(
     "--min-files",
     type=click.IntRange(min=1),
     metavar="N",
@@ -525,9 +527,7 @@ def _describe_compaction(count: Counts) -> str:
 
 
 @click.command(cls=CubeCommand)
-@cli.option(
-    "--format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of the tables."
-)
+@option("--format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of the tables.")
 @click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
 @click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes.")
 @cli.pass_datasets("published")

@@ -292,6 +292,7 @@ def _shorten_timestamps(column: pa.ChunkedArray, *, to_dates: bool) -> pa.Chunke
     return column
 
 
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 #: functions that write the tables of a result; the schema is needed for results without rows
 FORMATS: dict[str, Callable[[BinaryIO, pa.Schema, Iterable[pa.Table]], None]] = {
     "table": _write_text_table,
@@ -300,9 +301,7 @@ FORMATS: dict[str, Callable[[BinaryIO, pa.Schema, Iterable[pa.Table]], None]] = 
     "arrow": partial(_write_binary, pa.ipc.new_stream),
     "json": _write_json,
     "jsonl": _write_json_lines,
-    "feather": partial(
-        _write_binary, partial(pa.ipc.new_file, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-    ),
+    "feather": partial(_write_binary, partial(pa.ipc.new_file, options=_LZ4)),
 }
 _BINARY_FORMATS = ("parquet", "arrow", "feather")
 #: suffixes of files that are not the name of their format

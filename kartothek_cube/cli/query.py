@@ -39,16 +39,14 @@ as_of_option = click.option(
 
 # -- query -----------------------------------------------------------------------------------------
 
-_columns_option = partial(click.option, shell_complete=cli.complete_columns)
+_column_option = partial(click.option, shell_complete=cli.complete_columns)
 
 
 @click.command(cls=CubeCommand)
 @cli.where_option("Conditions, e.g. \"country = 'DE' AND avg_temp > 5\".")
-@_columns_option(
-    "-c", "--columns", help="Payload columns: comma-separated names or patterns; by default all."
-)
-@_columns_option("--dimensions", help="Dimensions of the result, in sort order.")
-@_columns_option("--partition-by", help="Indexed columns to group rows by.")
+@_column_option("-c", "--columns", help="Payload columns: comma-separated names or patterns; by default all.")
+@_column_option("--dimensions", help="Dimensions of the result, in sort order.")
+@_column_option("--partition-by", help="Indexed columns to group rows by.")
 @cli.add_dataset_options("queried")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of rows to read."

@@ -31,6 +31,7 @@ from kartothek_cube.io_components.runtime import bytes_text
 from kartothek_cube.serialization.parquet import read_footer
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Keys: TypeAlias = Mapping[str, pa.Array]
 
 #: number of largest partitions to list
 _N_LARGEST = 12
@@ -174,7 +175,7 @@ class DataFiles:
     """The data files of a dataset in commit order; all arrays have one element per file."""
 
     #: typed values of the partition keys
-    keys: dict[str, pa.Array]
+    keys: Keys
     #: ids of the physical partitions
     partition: Ints
     #: bytes
@@ -247,12 +248,7 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
 
 
 def _count_visible_rows(
-    cube: Cube,
-    dataset: DatasetMetadata,
-    blobs: BlobStore,
-    files: Sequence[str],
-    keys: Mapping[str, pa.Array],
-    stored: Ints,
+    cube: Cube, dataset: DatasetMetadata, blobs: BlobStore, files: list[str], keys: Keys, stored: Ints
 ) -> tuple[Ints, bool]:
     """Count the visible rows of each file, and whether all partitions with several files were read."""
     schema = arrow_schema(dataset)
@@ -466,10 +462,8 @@ def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
         # a single key is wrapped like lines of text
         squares, names = across.bin_values(_MAX_COLUMNS * _MAX_ROWS)
         width = min(len(names), _MAX_COLUMNS)
-        lines = runtime.batched(names, width)
-        y_names = [
-            _format_range(each[0].partition(" … ")[0], each[-1].rpartition(" … ")[2]) for each in lines
-        ]
+        rows = runtime.batched(names, width)
+        y_names = [_format_range(row[0].partition(" … ")[0], row[-1].rpartition(" … ")[2]) for row in rows]
     is_wrapped = len(axes) == 1 and len(y_names) > 1
     return {
         "x_title": across.title,
@@ -490,7 +484,8 @@ def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: i
     }
     partitions = np.bincount(np.unique(np.stack([at, files.partition]), axis=1)[0])
     scales = {metric: _scale(values) for metric, values in sums.items()}
-    levels = [np.searchsorted(scales[m], sums[m], side="right").clip(1) - 1 for m in sums]
+    by_metric = [np.searchsorted(scales[m], sums[m], side="right").clip(1) - 1 for m in sums]
+    levels = np.stack(by_metric, axis=1).tolist()
     names = [names[number] for number in used.tolist()]
     texts = list(map(_describe_square, names, *sums.values(), partitions.tolist()))
     largest = sums["bytes"]
@@ -501,9 +496,7 @@ def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: i
         #: coloured squares: column, row, the level of each metric, a tooltip
         "cells": [
             {"x": number % width, "y": number // width, "levels": level, "text": text}
-            for number, level, text in zip(
-                used.tolist(), np.stack(levels, axis=1).tolist(), texts, strict=True
-            )
+            for number, level, text in zip(used.tolist(), levels, texts, strict=True)
         ],
         #: lowest value of each level, by metric
         "legends": {

@@ -189,9 +189,8 @@ def scan_cube(
     [('Bonn',)]
     """
     cube = find_cube(cube, store)
-    return arrow_dataset.scan_lazily(
-        cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of)
-    )
+    dataset = cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of)
+    return arrow_dataset.scan_lazily(dataset)
 
 
 _TYPES = {"StoreT": "StoreInput"}

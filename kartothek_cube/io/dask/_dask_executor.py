@@ -28,6 +28,7 @@ FAN_IN = 32
 
 #: key of a task: name of its step, number within the step
 Key: TypeAlias = tuple[str, int]
+Function: TypeAlias = Callable[..., object]
 #: a job whose tasks may be references to the values of other tasks
 AnyJob: TypeAlias = Job[Any]
 
@@ -52,12 +53,7 @@ class Graph:
         return f"{self._operation}-{step}-{self._token}"
 
     def map(
-        self,
-        step: str,
-        function: Callable[..., object],
-        context: object,
-        tasks: Sequence[object],
-        *more: object,
+        self, step: str, function: Function, context: object, tasks: Sequence[object], *more: object
     ) -> list[Key]:
         """Add ``function(context, task, *more)`` for each task; many tasks share one key for the context."""
         if len(tasks) > FAN_IN:
@@ -75,7 +71,7 @@ class Graph:
             merged = [self._add((self.name("merge"), next(numbers)), function, part) for part in parts]
         return merged
 
-    def finalize(self, step: str, function: Callable[..., object], after: Sequence[DaskKey]) -> Key:
+    def finalize(self, step: str, function: Function, after: Sequence[DaskKey]) -> Key:
         """Add a single task that calls a function with the list of other results."""
         return self._add((self.name(step), 0), function, List(*map(TaskRef, after)))
 
@@ -97,7 +93,7 @@ class Graph:
         """The tasks as one layer of dask, upon the layers of the inputs."""
         return HighLevelGraph.from_collections(name, self._tasks, dependencies=self._inputs)
 
-    def _add(self, key: Key, function: Callable[..., object], *arguments: object) -> Key:
+    def _add(self, key: Key, function: Function, *arguments: object) -> Key:
         self._tasks[key] = Task(key, function, *arguments)
         return key
 
@@ -150,7 +146,7 @@ def results_as_bag(job: AnyJob, *, flatten: bool = False) -> Bag:
 
 def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_list: bool = False) -> Key:
     """The tasks of a job, their merges, and the last step; ``as_list``: its value is a list of the answer."""
-    finish: Callable[..., object] = job.finish
+    finish: Function = job.finish
     if job.merge is None:
         results = graph.merge(_join_lists, _add_tasks(graph, job, partial(_call_to_list, job.run)))
         finish = partial(_finish_lists, finish)
@@ -160,7 +156,7 @@ def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_
     return graph.finalize(job.steps[2], last, [*first, *results])
 
 
-def _add_tasks(graph: Graph, job: AnyJob, run: Callable[..., object]) -> list[Key]:
+def _add_tasks(graph: Graph, job: AnyJob, run: Function) -> list[Key]:
     """One task of the graph per task of the job; if there are none, the preparation."""
     tasks = list(job.tasks)
     if job.prepare is None:

@@ -8,15 +8,19 @@ from typing import Any
 import attrs
 from dask.bag import Bag, Item
 
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io.dask.delayed import StoreFields
 from kartothek_cube.io_components import dataset_read, runtime
-from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
+from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import write_parts
+from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
 
@@ -64,15 +68,21 @@ def build_dataset_indices__bag(build: _BuildDatasetIndices) -> Bag:
     return executor.answer_as_bag(build.job(size))
 
 
-# fields of the last base come first; a class with slots cannot have several bases with slots
-@attrs.frozen(slots=False)
-class _Bag:
-    bag: Bag
-
-
 @attrs.frozen
-class _StoreDataset(StoreFields, _Bag):
-    """Store a bag."""
+class _StoreDataset(StoreDataset):
+    bag: Bag
+    store: StoreInput
+    dataset_uuid: str | None = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    overwrite: bool = False
+    metadata_merger: MetadataMerger | None = None
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    secondary_indices: Names = None
+    table_name: str = SINGLE_TABLE
+    sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
 _EXAMPLE = Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), executor.SYNC)

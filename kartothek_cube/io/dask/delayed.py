@@ -163,9 +163,8 @@ def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[De
 
 
 @attrs.frozen
-class StoreFields(StoreDataset):
-    """The fields in the order of kartothek."""
-
+class _StoreDataset(StoreDataset):
+    delayed_tasks: Iterable[Delayed]
     store: StoreInput
     dataset_uuid: str | None = None
     metadata: MetadataInput = None
@@ -175,21 +174,9 @@ class StoreFields(StoreDataset):
     metadata_version: int = DEFAULT_METADATA_VERSION
     partition_on: Names = None
     metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    secondary_indices: Names = None
     table_name: str = SINGLE_TABLE
-    sort_partitions_by: None = attrs.field(default=None, init=False)
-
-
-# fields of the last base come first; a class with slots cannot have several bases with slots
-@attrs.frozen(slots=False)
-class _Tasks:
-    delayed_tasks: Iterable[Delayed]
-
-
-@attrs.frozen
-class _StoreDataset(StoreFields, _Tasks):
-    # declared again to be the last parameter, as in kartothek
     secondary_indices: Names = None
+    sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen

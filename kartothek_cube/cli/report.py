@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli import context
-from kartothek_cube.core import errors, tuning
+from kartothek_cube.core import errors, partition, tuning
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.runtime import bytes_text
@@ -271,7 +270,7 @@ def _count_visible_rows(
     if not in_files:
         return stored, True
     codes = kernels.group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
-    several = [members for members in group_positions(codes) if len(members) > 1]
+    several = [members for members in partition.group_positions(codes) if len(members) > 1]
     total = np.cumsum([len(members) for members in several], dtype=np.int64)
     to_read = several[: int(np.searchsorted(total, _MAX_KEY_FILES, side="right"))]
     visible = stored.copy()

@@ -18,21 +18,19 @@ from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core import arrow, pandas_conversion
+from kartothek_cube.core import arrow, errors, pandas_conversion
 from kartothek_cube.core.commit.change import MetadataMerger
-from kartothek_cube.core.errors import DatasetNotFoundError, check_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
-from kartothek_cube.io_components import dataset_read
+from kartothek_cube.io_components import dataset_read, kernels
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, read_frame
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
@@ -50,10 +48,12 @@ def _find_dataset(update: _UpdateDataset) -> DatasetFactory:
     dataset = dataset_factory(update.dataset_uuid, picklable_store(update.store), update.factory)
     try:
         tables = dataset.dataset_metadata.tables
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         return dataset
     if tables:
-        check_names(f"Dataset {dataset.dataset_uuid!r}: ", "table", [update.table], tables, error=TypeError)
+        errors.check_names(
+            f"Dataset {dataset.dataset_uuid!r}: ", "table", [update.table], tables, error=TypeError
+        )
     return dataset
 
 
@@ -68,7 +68,7 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[
         rows = rows.repartition(npartitions=math.ceil(rows.npartitions / write.repartition_ratio))
     if not write.shuffle:
         return rows
-    check_names("partition_on: ", "column", partition_on, rows.columns)
+    errors.check_names("partition_on: ", "column", partition_on, rows.columns)
     by = normalize_arg("bucket_by", write.bucket_by)
     return shuffle_by_key(rows, partition_on, by, write.num_buckets)
 
@@ -249,7 +249,7 @@ class _HashDataset(dataset_read.DatasetRead):
 def hash_dataset(read: _HashDataset) -> dd.Series:
     plan, keys = with_stores(read, picklable_store).plan(), read.keys
     counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
-    check_names("group_key: ", "column", keys, plan.context.columns or ())
+    errors.check_names("group_key: ", "column", keys, plan.context.columns or ())
     if keys:
         return _hashes_by_group(plan, counted, keys)
     tasks, meta = list(enumerate(plan.tasks())), pd.Series(dtype="uint64")
@@ -260,7 +260,7 @@ def hash_dataset(read: _HashDataset) -> dd.Series:
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
     if task is None:
         return pd.Series(dtype="uint64")
-    hashed = hash_rows(read_frame(context, task[1]), counted)
+    hashed = kernels.hash_rows(read_frame(context, task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
 
 
@@ -272,8 +272,8 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
         context=context,
         tasks=plan.tasks() or [None],
         run=_hash_groups,
-        finish=merge_hashes,
-        merge=merge_hashes,
+        finish=kernels.merge_hashes,
+        merge=kernels.merge_hashes,
         steps=("prepare", "groups", "sum"),
     )
     with dask.config.set({"dataframe.convert-string": False}):
@@ -285,7 +285,7 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
 def _hash_groups(context: tuple[ReadContext, list[str], list[str]], task: ReadTask | None) -> pd.Series[int]:
     """Hash the groups of one task; the context is the read, the columns to hash, and the group keys."""
     read, counted, keys = context
-    return hash_groups(read_frame(read, task), counted, keys)
+    return kernels.hash_groups(read_frame(read, task), counted, keys)
 
 
 # -- shuffles by partition columns and hash buckets: all rows of a key are packed into one compressed value --
@@ -376,7 +376,7 @@ def shuffle_by_key(
     if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
         raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
-    check_names("Cannot bucket by ", "column", columns, ddf.columns)
+    errors.check_names("Cannot bucket by ", "column", columns, ddf.columns)
     meta = _hash_bucket(ddf._meta, columns, num_buckets)
     numbered = ddf.map_partitions(_hash_bucket, columns, num_buckets, meta=meta)
     by = [*keys, _KTK_HASH_BUCKET]

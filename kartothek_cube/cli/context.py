@@ -95,27 +95,23 @@ class CliContext:
     def _load_remainder(self) -> tuple[Cube, dict[str, DatasetMetadata]] | None:
         """Load what is left without the seed, to be shown and deleted; None if there is a seed or nothing."""
         from kartothek_cube.core.cube import constants, discover
-        from kartothek_cube.core.cube.consistency import read_specification
+        from kartothek_cube.core.cube.consistency import read_specification as read
         from kartothek_cube.core.cube.cube import Cube
         from kartothek_cube.core.store import open_blobs
 
         try:
             datasets = discover.discover_datasets_unchecked(self.prefix, self.store)
             specifications = [dataset.metadata for dataset in datasets.values()]
-            if any(read_specification(m, constants.KTK_CUBE_METADATA_KEY_IS_SEED) for m in specifications):
-                return None
+            is_seed = any(read(each, constants.KTK_CUBE_METADATA_KEY_IS_SEED) for each in specifications)
             keys = self.prefix + constants.KTK_CUBE_UUID_SEPARATOR
-            if not datasets and not open_blobs(self.store).list(keys):
+            if is_seed or (not datasets and not open_blobs(self.store).list(keys)):
                 return None
             metadata = specifications[0] if specifications else {}
             # a name that a header does not tell serves no purpose but to make a valid cube
-            cube = Cube(
-                read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
-                or ["unknown_dimension"],
-                read_specification(metadata, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS) or (),
-                self.prefix,
-                seed_dataset="seed" if "seed" not in datasets else "deleted_seed",
-            )
+            dimensions = read(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
+            partitions = read(metadata, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS) or ()
+            seed = "seed" if "seed" not in datasets else "deleted_seed"
+            cube = Cube(dimensions or ["unknown_dimension"], partitions, self.prefix, seed_dataset=seed)
         except (ValueError, TypeError):
             return None
         return cube, {name: dataset.load_partition_indices() for name, dataset in datasets.items()}
@@ -154,9 +150,6 @@ class CliContext:
     @contextmanager
     def limit_threads(self) -> Iterator[None]:
         """Limit the number of threads, in this library and in Arrow."""
-        if self.n_threads <= 0:
-            yield
-            return
         import pyarrow as pa
 
         from kartothek_cube.io_components.runtime import limit_threads
@@ -181,6 +174,9 @@ class CliContext:
 
 
 pass_state = click.make_pass_decorator(CliContext)
+#: an option with its default in the help text
+option = partial(click.option, show_default=True)
+FILE = click.Path(dir_okay=False)
 
 #: by which ``cleanup`` and ``report`` distinguish garbage from files of running writes
 DEFAULT_RETENTION = timedelta(hours=24)
@@ -230,9 +226,11 @@ class ConfiguredStore:
 
 def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
     """Return the factory of a store by directory, URL or name; ``create`` permits a missing directory."""
-    if "://" in name or _is_path(name, skv):
+    is_url, has_names = "://" in name or is_path(name), os.path.exists(skv)
+    # a configured name wins over a directory of that name
+    if is_url or (os.path.isdir(name) and not (has_names and name in read_stores(skv))):
         return _from_url(name, create)
-    if not os.path.exists(skv):
+    if not has_names:
         usage_error(
             f"Store {name} is neither a directory nor a name in {skv}, which does not exist: pass a "
             "directory or URL (--store /data, --store s3://bucket), or another file with --skv"
@@ -245,19 +243,11 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
     if isinstance(config, str):
         return _from_url(config, create)
     if not isinstance(config, dict) or "type" not in config:
-        usage_error(
-            f"Store {name} in {skv} has no type: expected a URL, or 'type' (hfs, s3, ...) and its parameters"
-        )
+        expected = "expected a URL, or 'type' (hfs, s3, ...) and its parameters"
+        usage_error(f"Store {name} in {skv} has no type: {expected}")
     if config["type"] in ("hfs", "fs"):
         _check_directory(config.get("path"), create)
     return ConfiguredStore(config)
-
-
-def _is_path(name: str, skv: str) -> bool:
-    """Whether a store is a directory: with a slash, or an existing one that is no configured name."""
-    if is_path(name):
-        return True
-    return os.path.isdir(name) and not (os.path.exists(skv) and name in read_stores(skv))
 
 
 def is_path(name: str) -> bool:
@@ -330,12 +320,9 @@ def closest(name: str, candidates: Iterable[str]) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return the message of an error without line breaks."""
-    if isinstance(error, click.ClickException):
-        text = error.format_message()
-    elif isinstance(error, KeyError) and error.args:
+    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    if isinstance(error, KeyError) and error.args:
         text = str(error.args[0])  # its str is a repr
-    else:
-        text = str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
@@ -442,32 +429,25 @@ def use_color(name: str) -> bool | None:
 
 def global_options() -> list[click.Parameter]:
     """Make the options of all commands."""
-    named = {"default": "skv.yml", "metavar": "FILE", "shell_complete": complete_files}
-    store = {"default": "dataset", "metavar": "STORE", "shell_complete": complete_stores}
-    count = {"default": 0, "metavar": "N", "type": click.IntRange(min=0)}
-    color = {"default": "auto", "type": click.Choice(list(COLORS))}
-    options: list[tuple[list[str], dict[str, Any], str]] = [
-        (["--skv"], named, "YAML file with names of stores."),
-        (["--store"], store, "Directory (/data), URL (s3://bucket), or a name in the YAML file."),
-        (["-j", "--n_threads"], count, "Number of threads; 0: one per core."),
-        (["--color"], color, "Colours; auto: on a terminal, unless NO_COLOR is set."),
-        (["--debug"], {"is_flag": True}, "Show tracebacks of errors."),
-    ]
-    variables = {"--skv": "KARTOTHEK_CUBE_SKV", "--store": "KARTOTHEK_CUBE_STORE"}
+    make = partial(click.Option, show_default=True, show_envvar=True)
+    named = partial(make, ["--skv"], default="skv.yml", metavar="FILE", shell_complete=complete_files)
+    store = partial(make, ["--store"], default="dataset", metavar="STORE", shell_complete=complete_stores)
+    count = partial(make, ["-j", "--n_threads"], default=0, metavar="N", type=click.IntRange(min=0))
+    color = partial(make, ["--color"], default="auto", type=click.Choice(list(COLORS)))
+    url = "Directory (/data), URL (s3://bucket), or a name in the YAML file."
     return [
-        click.Option(
-            names, help=text, show_default=True, envvar=variables.get(names[0]), show_envvar=True, **more
-        )
-        for names, more, text in options
+        named(envvar="KARTOTHEK_CUBE_SKV", help="YAML file with names of stores."),
+        store(envvar="KARTOTHEK_CUBE_STORE", help=url),
+        count(help="Number of threads; 0: one per core."),
+        color(help="Colours; auto: on a terminal, unless NO_COLOR is set."),
+        make(["--debug"], is_flag=True, help="Show tracebacks of errors."),
     ]
 
 
 class CubeCommand(click.Command):
     """A command, whose global options may precede the cube or follow the command."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._global_options = global_options()
+    _global_options = global_options()
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """List own and global parameters."""
@@ -491,7 +471,8 @@ class CubeCommand(click.Command):
             if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
                 state.set_option(str(option.name), value)
         ctx.color = use_color(state.color)
-        ctx.with_resource(state.limit_threads())
+        if state.n_threads > 0:
+            ctx.with_resource(state.limit_threads())
         self.load_cube(ctx, state)
         return super().invoke(ctx)
 
@@ -520,9 +501,9 @@ class RemainderCommand(CubeCommand):
 
 def add_dataset_options(verb: str) -> Callable[[F], F]:
     """Add the options ``--include`` and ``--exclude``; ``verb`` completes their help texts."""
-    option = partial(click.option, metavar="NAMES", shell_complete=complete_datasets)
+    named = partial(click.option, metavar="NAMES", shell_complete=complete_datasets)
     text = f"Datasets to be {verb}: comma-separated ids or patterns, e.g. enrich,climate_*."
-    include, exclude = option("--include", help=text), option("--exclude", help="Datasets to exclude.")
+    include, exclude = named("--include", help=text), named("--exclude", help="Datasets to exclude.")
     return lambda command: include(exclude(command))
 
 
@@ -541,18 +522,11 @@ def pass_datasets(verb: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 def output_options(command: F) -> F:
     """Add the options ``--output`` and ``--to`` of commands whose result is a table."""
-    output = click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
-        help="Output format; by default derived from the file name, or a table.",
-    )
-    to = click.option(
-        "--to",
-        type=click.Path(dir_okay=False),
-        help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
-    )
-    return output(to(command))
+    formats = click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"])
+    derived = "Output format; by default derived from the file name, or a table."
+    file = "Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout."
+    to = click.option("--to", type=FILE, help=file)
+    return click.option("-o", "--output", type=formats, help=derived)(to(command))
 
 
 def where_option(text: str) -> Callable[[F], F]:
@@ -571,10 +545,8 @@ def match(patterns: str, candidates: Iterable[str], kind: str) -> set[str]:
     for pattern in (text.strip() for text in patterns.split(",")):
         matches = {name for name in names if name == pattern or fnmatchcase(name, pattern)}
         if not matches:
-            hint = closest(pattern, names)
-            usage_error(
-                f"Could not find {kind} {pattern!r}.{hint} Available {kind}s: {', '.join(names) or 'none'}."
-            )
+            hint, available = closest(pattern, names), ", ".join(names) or "none"
+            usage_error(f"Could not find {kind} {pattern!r}.{hint} Available {kind}s: {available}.")
         selected |= matches
     return selected
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +19,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, format_count
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kartothek_cube.core.cube.conditions import Conjunction
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.io_components.maintenance.verify_dataset import Report
@@ -53,8 +56,7 @@ def info(state: CliContext, as_json: bool) -> None:
     for name, dataset in datasets.items():
         click.echo()
         _print_dataset(name, dataset, description["datasets"][name])
-        version = _describe_publication(state, dataset)
-        if version is not None:
+        if (version := _describe_publication(state, dataset)) is not None:
             label("Published:", f" {version}")
 
 
@@ -101,8 +103,7 @@ def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
     from kartothek_cube.core.pruning import statistics_columns
     from kartothek_cube.io_components.maintenance.overview import count_partitions
 
-    visible = get_dataset_columns(dataset)
-    columns = sorted(column_types({"": dataset}).items())
+    visible, columns = get_dataset_columns(dataset), sorted(column_types({"": dataset}).items())
     types = {name: str(dtype) for name, dtype in columns if name in visible}
     dimensions = {name: types[name] for name in types if name in cube.dimension_columns}
     others = types.keys() - dimensions.keys() - set(cube.partition_columns)
@@ -138,20 +139,21 @@ def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataTy
     from kartothek_cube.core.cube.consistency import arrow_schema
 
     types: dict[str, pa.DataType] = {}
-    for dataset in datasets.values():
-        for field in arrow_schema(dataset):
-            if cli.is_internal_column(field.name):
-                continue
-            if pa.types.is_null(types.get(field.name, pa.null())):
-                types[field.name] = field.type
+    for field in chain.from_iterable(map(arrow_schema, datasets.values())):
+        is_unknown = pa.types.is_null(types.get(field.name, pa.null()))
+        if is_unknown and not cli.is_internal_column(field.name):
+            types[field.name] = field.type
     return types
+
+
+def parse_where(state: CliContext, texts: Sequence[str]) -> Conjunction:
+    """Parse conditions on columns of the cube, all of which have to hold."""
+    return cli.parse_conditions(texts, column_types(state.datasets))
 
 
 def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
     """Metadata without the keys of the library, whose content is shown elsewhere; times in UTC."""
-    metadata = {
-        key: dataset.metadata[key] for key in dataset.metadata if not key.startswith(_INTERNAL_PREFIXES)
-    }
+    metadata = {k: v for k, v in dataset.metadata.items() if not k.startswith(_INTERNAL_PREFIXES)}
     time = metadata.get("creation_time")
     # stored in UTC, without a zone
     if isinstance(time, str) and re.fullmatch(r"[\d-]+T[\d:.]+", time):
@@ -259,11 +261,9 @@ def verify(state: CliContext, names: list[str], quick: bool, repair: bool, as_js
 
     if quick and repair:
         usage_error("--repair reads all rows and cannot be combined with --quick")
+    check = repair_cube if repair else partial(verify_cube, deep=not quick)
     with state.progress("verify"):
-        if repair:
-            report = repair_cube(state.cube, state.store, names)
-        else:
-            report = verify_cube(state.cube, state.store, names, deep=not quick)
+        report = check(state.cube, state.store, names)
     if as_json:
         cli.print_json(report.to_dict())
     else:
@@ -283,13 +283,8 @@ def _print_report(report: Report) -> None:
 
 
 @click.command(cls=CubeCommand)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False),
-    default="report.html",
-    show_default=True,
-    help="Output file; - for standard output.",
+@cli.option(
+    "-o", "--output", type=cli.FILE, default="report.html", help="Output file; - for standard output."
 )
 @cli.pass_state
 def report(state: CliContext, output: str) -> None:

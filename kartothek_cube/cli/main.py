@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -63,8 +62,7 @@ class CubeCli(click.Group):
         if cmd_name not in _MODULES:
             return None
         module = import_module(f".{_MODULES[cmd_name]}", __package__)
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        return cast(click.Command, getattr(module, cmd_name.replace("-", "_")))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by group, without importing them."""
@@ -139,34 +137,23 @@ class CubeCli(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main:
+            # like an error, so that unfinished files are deleted
+            before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(context.TERMINATED))
         try:
-            with _exit_on_sigterm():
-                code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+            code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         except Exception as error:
             if "--debug" in arguments and not isinstance(error, click.Abort | click.ClickException):
                 raise
-            code = context.report_error(error, _parse_color(arguments))
+            # click could not parse the arguments
+            text = " ".join(arguments)
+            named = (c for c in context.COLORS if f"--color={c}" in text or f"--color {c}" in text)
+            code = context.report_error(error, context.use_color(next(named, "auto")))
+        finally:
+            if is_main:
+                signal.signal(signal.SIGTERM, before)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command like an error, so that unfinished files are deleted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(context.TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _parse_color(args: Sequence[str]) -> bool | None:
-    """Read ``--color`` from arguments that click could not parse."""
-    text = " ".join(args)
-    given = (name for name in context.COLORS if f"--color={name}" in text or f"--color {name}" in text)
-    return context.use_color(next(given, "auto"))
 
 
 @click.group(
@@ -184,8 +171,7 @@ def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, de
     """Inspect, query and maintain the cube CUBE; ls and sql work without it, on all cubes."""
     if context.is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
-            usage_error(
-                f"{context.mask_store(cube)} is a store: pass it by --store, and the cube before the command"
-            )
+            masked = context.mask_store(cube)
+            usage_error(f"{masked} is a store: pass it by --store, and the cube before the command")
         store, cube = cube, ""
     ctx.obj = context.CliContext(skv, store, n_threads, color, cube)

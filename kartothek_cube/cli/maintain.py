@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import click
@@ -21,12 +21,9 @@ from kartothek_cube.cli import inspect, output
 from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import DatasetExistsError, format_count
+from kartothek_cube.core.store import Blob
 
-if TYPE_CHECKING:
-    from kartothek_cube.core.store import Blob
-
-#: with the default in the help text
-option = partial(click.option, show_default=True)
+option = cli.option
 
 
 def _count_files(state: CliContext, names: Iterable[str]) -> str:
@@ -93,8 +90,12 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     metavar="STORE",
     help="Target: a directory, which need not exist, a URL, or a name in the YAML file.",
 )
-@option("--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store.")
-@option("--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files.")
+@click.option(
+    "--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store."
+)
+@click.option(
+    "--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files."
+)
 @cli.pass_datasets("copied")
 @cli.yes_option
 def copy(
@@ -133,7 +134,7 @@ def copy(
 
 _stage_option = click.option(
     "--stage",
-    type=click.Path(dir_okay=False),
+    type=cli.FILE,
     help="Do not commit: put the staged write into this file, for query --as-of and staged.",
 )
 
@@ -207,13 +208,9 @@ def adopt(
 
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
-        cube = Cube(
-            split_names(dimensions),
-            [parse_transform(column) for column in split_names(partitions)],
-            state.prefix,
-            seed_dataset=dataset,
-            index_columns=split_names(indexed),
-        )
+        keys = [parse_transform(column) for column in split_names(partitions)]
+        index = split_names(indexed)
+        cube = Cube(split_names(dimensions), keys, state.prefix, seed_dataset=dataset, index_columns=index)
     elif dimensions or partitions or indexed:
         usage_error("A new cube needs both --dimensions and --partitions; '' for no partition columns")
     else:
@@ -234,12 +231,10 @@ def adopt(
         done = _run_write(state, "adopt", adopt, stage)
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists; pass --overwrite to replace it")
-    if done is None:
-        return
-    files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
-    click.echo(
-        f"Adopted {format_count(done.n_rows, 'row')} as {dataset} of cube {state.prefix} (files: {files})."
-    )
+    if done is not None:
+        files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
+        rows = format_count(done.n_rows, "row")
+        click.echo(f"Adopted {rows} as {dataset} of cube {state.prefix} (files: {files}).")
 
 
 # -- delete ----------------------------------------------------------------------------------------
@@ -255,8 +250,7 @@ def delete(state: CliContext, names: list[str], yes: bool) -> None:
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
-    files = _count_files(state, names)
-    is_whole = len(names) == len(state.datasets)
+    files, is_whole = _count_files(state, names), len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
     cli.confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
     eager_cube.delete_cube(state.cube, state.store, names)
@@ -320,7 +314,7 @@ def compute(
         state.cube,
         state.store,
         dataset,
-        conditions=cli.parse_conditions(where, inspect.column_types(state.datasets)) if where else None,
+        conditions=inspect.parse_where(state, where) if where else None,
         payload_columns=None if columns is None else split_names(columns),
         changed_since=None if everything else "last",
     )
@@ -382,8 +376,7 @@ def delete_rows(
     """
     from kartothek_cube.io import eager_cube
 
-    cube, store = state.cube, state.store
-    conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
+    cube, store, conditions = state.cube, state.store, inspect.parse_where(state, where)
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
@@ -403,7 +396,7 @@ def _describe_deletion(count: Counts) -> str:
 
 
 @click.command(cls=CubeCommand)
-@click.argument("file", type=click.Path(dir_okay=False), shell_complete=cli.complete_files)
+@click.argument("file", type=cli.FILE, shell_complete=cli.complete_files)
 @click.option("--publish", is_flag=True, help="Commit the write.")
 @click.option("--discard", is_flag=True, help="Delete its files.")
 @cli.pass_state
@@ -450,8 +443,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
     retention = _parse_duration(retention_text)
     blobs, young = cli.list_garbage_by_age(state.cube, state.store, retention)
-    size = _format_size(blobs)
-    n_states = garbage.count_states(blob.key for blob in blobs)
+    size, n_states = _format_size(blobs), garbage.count_states(blob.key for blob in blobs)
     states = f", with {format_count(n_states, 'older state')} of its datasets" if n_states else ""
     if dry_run:
         for blob in blobs:
@@ -465,8 +457,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     else:
         click.echo("There are no orphaned files to delete.")
     if young and retention is not None:
-        kept = format_count(len(young), "orphaned file")
-        verb = "is" if len(young) == 1 else "are"
+        kept, verb = format_count(len(young), "orphaned file"), "is" if len(young) == 1 else "are"
         click.echo(f"{kept} ({_format_size(young)}) {verb} younger than {retention_text} and kept.", err=True)
 
 
@@ -476,16 +467,14 @@ def _format_size(blobs: Iterable[Blob]) -> str:
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
 
-_UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def _parse_duration(text: str) -> timedelta | None:
     """Parse a duration such as ``90min``, ``24h`` or ``7d``; None for 0."""
+    units = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(min|h|d|w|)\s*", text.lower())
     number = 0.0 if parts is None else float(parts[1])
     if parts is None or (number and not parts[2]):
         usage_error(f"Invalid --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d")
-    return timedelta(**{_UNITS[parts[2]]: number}) or None
+    return timedelta(**{units[parts[2]]: number}) or None
 
 
 # -- compact ---------------------------------------------------------------------------------------
@@ -509,17 +498,15 @@ def compact(
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
-    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io.eager_cube import compact_cube
 
-    conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
+    conditions = inspect.parse_where(state, where)
     others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
     if others:
         keys = ", ".join(state.cube.partition_columns)
         usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
-        counts = eager_cube.compact_cube(
-            state.cube, state.store, conditions or None, names, min_files=min_files
-        )
+        counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
     _print_counts(counts, as_json, _describe_compaction)
 
 
@@ -581,6 +568,8 @@ def _describe_publication(count: Counts) -> str:
 
 # -- history ---------------------------------------------------------------------------------------
 
+_ROLLBACK = "Restore an older state, with all datasets or those of --include."
+
 
 @click.command(cls=CubeCommand)
 @click.option(
@@ -589,11 +578,7 @@ def _describe_publication(count: Counts) -> str:
     metavar="N",
     help="Number of older states of each dataset to keep from now on, also through cleanups.",
 )
-@click.option(
-    "--rollback",
-    metavar="VERSION|TIME",
-    help="Restore an older state, with all datasets or those of --include.",
-)
+@click.option("--rollback", metavar="VERSION|TIME", help=_ROLLBACK)
 @cli.pass_datasets("selected")
 @cli.as_json
 @cli.yes_option
@@ -632,10 +617,8 @@ def history(
         cli.print_json([{**attrs.asdict(entry), "time": entry.time.isoformat()} for entry in states])
         return
     if len(states) == 1:
-        click.echo(
-            "There are no older states: cleanups delete them, unless --retention or --keep say otherwise.",
-            err=True,
-        )
+        reason = "cleanups delete them, unless --retention or --keep say otherwise"
+        click.echo(f"There are no older states: {reason}.", err=True)
     # a part of a version or time is of no use for --as-of and --rollback
     whole = dict.fromkeys(("version", "time"), output.NEVER_CUT)
     shown, rows = describe_states(states)

@@ -10,13 +10,13 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
 from math import isfinite
-from operator import add
-from typing import Any, BinaryIO, TypeAlias, cast
+from operator import add, attrgetter
+from typing import Any, BinaryIO, cast
 
 import attrs
 import click
@@ -37,9 +37,6 @@ NEVER_CUT = {"cut": "never"}
 _MIN_TEXT_WIDTH = 12
 #: significant digits of floats in tables that are wider than the terminal
 _DIGITS = 6
-
-#: writes the tables of a result; the schema is needed for results without rows
-Writer: TypeAlias = Callable[[BinaryIO, pa.Schema, Iterable[pa.Table]], None]
 
 
 def _write_csv(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -129,22 +126,14 @@ def _json_lists(column: pa.ChunkedArray | pa.Array, elements: Iterable[str]) -> 
     ]
 
 
-def _open_parquet(sink: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
-    try:
-        return pq.ParquetWriter(sink, schema, compression="zstd")
-    except pa.ArrowNotImplementedError as error:
-        usage_error(f"Parquet cannot hold this result: cast the column, or write .arrow ({error})")
-
-
 def _write_binary(
-    open_writer: Callable[..., Any],
-    sink: BinaryIO,
-    schema: pa.Schema,
-    tables: Iterable[pa.Table],
-    **options: Any,
+    open_writer: Callable[..., Any], sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> None:
     """Write a format of Arrow. After an error it is not closed, so that it cannot be taken for complete."""
-    writer = open_writer(_Pipe(sink), schema, **options)
+    try:
+        writer = open_writer(_Pipe(sink), schema)
+    except pa.ArrowNotImplementedError as error:
+        usage_error(f"Parquet cannot hold this result: cast the column, or write .arrow ({error})")
     for table in tables:
         writer.write_table(table.cast(schema))
     writer.close()
@@ -180,9 +169,7 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
     numbered = [table.rename_columns(numbers) for table in (schema.empty_table(), *tables)]
     result, is_terminal = arrow.concat_promoted(numbered), sink.isatty()
     shown = result.slice(0, _SCREENFUL) if is_terminal else result
-    columns = [
-        _TextColumn.of(field, column) for field, column in zip(schema, _flatten(shown).columns, strict=True)
-    ]
+    columns = list(map(_TextColumn.of, schema, _flatten(shown).columns))
     fitting = _fit_terminal(columns) if is_terminal else columns
     for line in zip(*(column.lines() for column in fitting), strict=True):
         sink.write("  ".join(line).rstrip().encode() + b"\n")
@@ -212,8 +199,7 @@ class _TextColumn:
         """Format values; null is empty, control characters are escaped to protect the terminal."""
         texts = [field.name, *pc.fill_null(values.cast(pa.string()), "").to_pylist()]
         texts = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
-        is_cuttable = arrow.is_text(field.type) and b"cut" not in (field.metadata or {})
-        column = cls(texts, values.type, is_cuttable)
+        column = cls(texts, values.type, arrow.is_text(field.type) and b"cut" not in (field.metadata or {}))
         column.measure()
         return column
 
@@ -250,7 +236,7 @@ def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
         cuttable = [column for column in columns if column.width > column.min_width]
         if not cuttable:
             break
-        max(cuttable, key=lambda column: column.width).width -= 1
+        max(cuttable, key=attrgetter("width")).width -= 1
     return columns
 
 
@@ -306,14 +292,16 @@ def _shorten_timestamps(column: pa.ChunkedArray, *, to_dates: bool) -> pa.Chunke
     return column
 
 
-FORMATS: dict[str, Writer] = {
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+#: functions that write the tables of a result; the schema is needed for results without rows
+FORMATS: dict[str, Callable[[BinaryIO, pa.Schema, Iterable[pa.Table]], None]] = {
     "table": _write_text_table,
     "csv": _write_csv,
-    "parquet": partial(_write_binary, _open_parquet),
+    "parquet": partial(_write_binary, partial(pq.ParquetWriter, compression="zstd")),
     "arrow": partial(_write_binary, pa.ipc.new_stream),
     "json": _write_json,
     "jsonl": _write_json_lines,
-    "feather": partial(_write_binary, pa.ipc.new_file, options=pa.ipc.IpcWriteOptions(compression="lz4")),
+    "feather": partial(_write_binary, partial(pa.ipc.new_file, options=_LZ4)),
 }
 _BINARY_FORMATS = ("parquet", "arrow", "feather")
 #: suffixes of files that are not the name of their format
@@ -327,13 +315,13 @@ def choose_format(form: str | None, path: str | None) -> str:
         return form or "table"
     suffixes = {**{name: name for name in FORMATS if name != "table"}, **_SUFFIXES}
     _, separator, suffix = os.path.basename(path).lower().removesuffix(_GZIP).rpartition(".")
-    chosen = suffixes.get(suffix) if separator else None
-    if chosen is None:
+    if not separator or suffix not in suffixes:
+        known = ", ".join(f".{suffix}" for suffix in suffixes)
         usage_error(
-            f"Cannot derive the format from the file name {path!r}: known suffixes are "
-            f"{', '.join(f'.{suffix}' for suffix in suffixes)}, also with {_GZIP}; or pass --output"
+            f"Cannot derive the format from the file name {path!r}: known suffixes are {known}, also with "
+            f"{_GZIP}; or pass --output"
         )
-    return chosen
+    return suffixes[suffix]
 
 
 @contextmanager
@@ -368,13 +356,13 @@ def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: 
             usage_error("Binary output cannot be written to a terminal: use a pipe, or a file with --to")
         _write_all(form, sink, schema, tables)
         return
-    with replace_file(path) as file:
-        if path.lower().endswith(_GZIP):
-            # without name and time, so that equal results make equal files
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
-                n_rows = _write_all(form, cast(BinaryIO, compressed), schema, tables)
-        else:
-            n_rows = _write_all(form, file, schema, tables)
+    # without name and time, so that equal results make equal files
+    compress = partial(gzip.GzipFile, "", "wb", mtime=0) if path.lower().endswith(_GZIP) else None
+    with (
+        replace_file(path) as file,
+        nullcontext(file) if compress is None else compress(fileobj=file) as target,
+    ):
+        n_rows = _write_all(form, cast(BinaryIO, target), schema, tables)
     click.echo(f"Wrote {errors.format_count(n_rows, 'row')} to {path}", err=True)
 
 

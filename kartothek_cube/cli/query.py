@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -38,19 +39,14 @@ as_of_option = click.option(
 
 # -- query -----------------------------------------------------------------------------------------
 
+_column_option = partial(click.option, shell_complete=cli.complete_columns)
+
 
 @click.command(cls=CubeCommand)
 @cli.where_option("Conditions, e.g. \"country = 'DE' AND avg_temp > 5\".")
-@click.option(
-    "-c",
-    "--columns",
-    shell_complete=cli.complete_columns,
-    help="Payload columns: comma-separated names or patterns; by default all.",
-)
-@click.option(
-    "--dimensions", shell_complete=cli.complete_columns, help="Dimensions of the result, in sort order."
-)
-@click.option("--partition-by", shell_complete=cli.complete_columns, help="Indexed columns to group rows by.")
+@_column_option("-c", "--columns", help="Payload columns: comma-separated names or patterns; by default all.")
+@_column_option("--dimensions", help="Dimensions of the result, in sort order.")
+@_column_option("--partition-by", help="Indexed columns to group rows by.")
 @cli.add_dataset_options("queried")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of rows to read."
@@ -103,10 +99,9 @@ def query(
     rows = _read_tables(attrs.evolve(plan, info=None), limit, is_sorted=is_sorted)
     tables = executor.announce_end(plan, _limit_rows(rows, limit))
     # rows and a bar would overwrite each other
-    has_bar = is_table or to is not None or not sys.stdout.isatty()
-    write_tables(
-        output, to, plan.context.output, _show_progress(state, "query", tables) if has_bar else tables
-    )
+    if is_table or to is not None or not sys.stdout.isatty():
+        tables = _show_progress(state, "query", tables)
+    write_tables(output, to, plan.context.output, tables)
 
 
 def _build_arguments(state: CliContext, options: dict[str, Any]) -> dict[str, Any]:
@@ -119,9 +114,9 @@ def _build_arguments(state: CliContext, options: dict[str, Any]) -> dict[str, An
     if state.cube.seed_dataset not in datasets:
         usage_error(f"The seed dataset {state.cube.seed_dataset!r} cannot be excluded from a query")
     types = column_types(datasets)
-    payload = (
-        None if columns in (None, ALL) else sorted(cli.match(columns, types, "column")) if columns else []
-    )
+    payload: list[str] | None = None if columns in (None, ALL) else []
+    if payload is not None and columns:
+        payload = sorted(cli.match(columns, types, "column"))
     return {
         "conditions": cli.parse_conditions(options["where"], types),
         "datasets": datasets,
@@ -192,19 +187,15 @@ def _query_interactively(state: CliContext) -> None:
     datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
     types = column_types(datasets)
     conditions, payload = "", ""
+    parse = partial(_parse_payload, types=types)
     while True:
         conditions = _ask(
-            "Conditions: ", conditions, list(types), lambda text: cli.parse_conditions([text], types)
+            "Conditions: ", conditions, [*types], lambda text: cli.parse_conditions([text], types)
         )
-        payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _parse_payload(text, types))
+        payload = _ask("Payload:    ", payload, [ALL, *types], parse)
+        parsed = cli.parse_conditions([conditions], types)
         with state.progress("query"):
-            frames = query_cube(
-                state.cube,
-                state.store,
-                conditions=cli.parse_conditions([conditions], types),
-                datasets=datasets,
-                payload_columns=_parse_payload(payload, types),
-            )
+            frames = query_cube(state.cube, state.store, parsed, datasets, payload_columns=parse(payload))
         if frames:
             embed(frames[0])
         else:
@@ -245,9 +236,8 @@ def _ask(title: str, default: str, words: list[str], check: Callable[[str], obje
             return False
         return True
 
-    validator = Validator.from_callable(
-        is_valid, error_message="unknown column or invalid value", move_cursor_to_end=True
-    )
+    message = "unknown column or invalid value"
+    validator = Validator.from_callable(is_valid, error_message=message, move_cursor_to_end=True)
     completer = WordCompleter(words, WORD=True)
     answer: str = prompt(title, default=default, completer=completer, validator=validator)
     check(answer)
@@ -259,8 +249,7 @@ def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None
     names = [name for name in (part.strip() for part in text.split(",")) if name]
     if ALL in names:
         return None
-    unknown = set(names) - set(types)
-    if unknown:
+    if unknown := set(names) - set(types):
         usage_error(unknown_names("column", unknown, types))
     return names
 
@@ -366,12 +355,10 @@ def _as_arrow_types(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelatio
 
     # by number, as several columns may have one name
     columns = [duckdb.SQLExpression(f"#{number}") for number in range(1, len(is_text) + 1)]
-    return relation.select(
-        *(
-            column.cast(duckdb.type("VARCHAR")).alias(name) if cast else column
-            for column, name, cast in zip(columns, relation.columns, is_text, strict=True)
-        )
-    )
+    for number, name in enumerate(relation.columns):
+        if is_text[number]:
+            columns[number] = columns[number].cast(duckdb.type("VARCHAR")).alias(name)
+    return relation.select(*columns)
 
 
 #: words that the prompt completes, besides views and columns
@@ -390,10 +377,8 @@ def _run_statements(
 ) -> None:
     """Prompt for statements until Ctrl-D; an error does not end it."""
     _require_prompt("statements")
-    views, columns = (
-        [str(name) for (name,) in connection.execute(statement).fetchall()]
-        for statement in (_LIST_VIEWS, _LIST_COLUMNS)
-    )
+    listed = (connection.execute(statement).fetchall() for statement in (_LIST_VIEWS, _LIST_COLUMNS))
+    views, columns = ([str(name) for (name,) in names] for names in listed)
     click.echo(f"Views: {', '.join(views)}; statements end with ;, Ctrl-D ends the session.", err=True)
     from prompt_toolkit.history import InMemoryHistory
 

@@ -17,20 +17,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli import context
-from kartothek_cube.core import errors, tuning
+from kartothek_cube.core import errors, partition, tuning
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.runtime import bytes_text
 from kartothek_cube.serialization.parquet import read_footer
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Keys: TypeAlias = Mapping[str, pa.Array]
 
 #: number of largest partitions to list
 _N_LARGEST = 12
@@ -78,7 +78,7 @@ def build_page(
     return {
         "cube": cube,
         "store": store,
-        "time": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "time": _format_time(datetime.now(UTC).timestamp()),
         "version": version("kartothek_cube"),
         **{key: sum(page[key] for page in pages) for key in ("files", "partitions", "bytes", "rows")},
         "estimated": any(each.estimated for each in files.values()),
@@ -126,9 +126,8 @@ def _largest_partitions(files: DataFiles) -> list[tuple[str, int, int, int]]:
     sizes, rows = files.per_partition(files.sizes), files.per_partition(files.rows)
     order = np.argsort(-sizes, kind="stable")[:_N_LARGEST]
     first = pa.array(np.unique(files.partition, return_index=True)[1][order])
-    keys = [
-        [f"{key}={text}" for text in _format_values(values.take(first))] for key, values in files.keys.items()
-    ]
+    shown = {key: _format_values(values.take(first)) for key, values in files.keys.items()}
+    keys = [[f"{key}={text}" for text in texts] for key, texts in shown.items()]
     names = [" / ".join(parts) for parts in zip(*keys, strict=True)] or ["(not partitioned)"] * len(order)
     columns = (numbers[order].tolist() for numbers in (np.bincount(files.partition), sizes, rows))
     return list(zip(names, *columns, strict=True))
@@ -175,7 +174,7 @@ class DataFiles:
     """The data files of a dataset in commit order; all arrays have one element per file."""
 
     #: typed values of the partition keys
-    keys: dict[str, pa.Array]
+    keys: Keys
     #: ids of the physical partitions
     partition: Ints
     #: bytes
@@ -225,10 +224,8 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
         return size, time, footer.num_rows, footer
 
     runtime.progress_add_total(len(files))
-    rows = []
-    for number, (size, time, n_rows, footer) in enumerate(
-        runtime.ordered_map(read, files, 1 if blobs.is_local else tuning.REMOTE_REQUESTS)
-    ):
+    rows, threads = [], 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+    for number, (size, time, n_rows, footer) in enumerate(runtime.ordered_map(read, files, threads)):
         rows.append((size, time, n_rows))
         if footer is not None and number % step == 0:
             for group in map(footer.row_group, range(footer.num_row_groups)):
@@ -250,12 +247,7 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
 
 
 def _count_visible_rows(
-    cube: Cube,
-    dataset: DatasetMetadata,
-    blobs: BlobStore,
-    files: Sequence[str],
-    keys: Mapping[str, pa.Array],
-    stored: Ints,
+    cube: Cube, dataset: DatasetMetadata, blobs: BlobStore, files: list[str], keys: Keys, stored: Ints
 ) -> tuple[Ints, bool]:
     """Count the visible rows of each file, and whether all partitions with several files were read."""
     schema = arrow_schema(dataset)
@@ -278,7 +270,7 @@ def _count_visible_rows(
     if not in_files:
         return stored, True
     codes = kernels.group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
-    several = [members for members in group_positions(codes) if len(members) > 1]
+    several = [members for members in partition.group_positions(codes) if len(members) > 1]
     total = np.cumsum([len(members) for members in several], dtype=np.int64)
     to_read = several[: int(np.searchsorted(total, _MAX_KEY_FILES, side="right"))]
     visible = stored.copy()
@@ -319,9 +311,8 @@ def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool)
     """Warn about partitions with several files, skewed partitions and small partitions of a dataset."""
     counts, sizes = np.bincount(files.partition), files.per_partition(files.sizes)
     if (counts > 1).any():
-        yield _describe_several_files(
-            files, counts, _shell_command(store, cube, "compact", "--include", name)
-        )
+        compact = _shell_command(store, cube, "compact", "--include", name)
+        yield _describe_several_files(files, counts, compact)
     if len(counts) < _MIN_PARTITIONS:
         return
     rebuild = (
@@ -415,7 +406,7 @@ class _Axis(NamedTuple):
     def bin_values(self, max_bins: int) -> tuple[Ints, list[str]]:
         """Merge equal numbers of neighbours into at most ``max_bins`` bins."""
         step = max(1, -(-len(self.names) // max_bins))
-        bins = [self.names[start : start + step] for start in range(0, len(self.names), step)]
+        bins = runtime.batched(self.names, step)
         return self.codes // step, [_format_range(names[0], names[-1]) for names in bins]
 
 
@@ -457,37 +448,28 @@ def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
     axes = [_build_axis(name, values) for name, values in files.keys.items()]
     # keys with a single value get no axis
     axes = [axis for axis in axes if len(axis.names) > 1] or axes[:1]
-    if len(axes) == 1:
-        return _wrap_axis(axes[0], files)
-    across, down = axes[-1], _join_axes(axes[:-1])
-    if len(down.names) > len(across.names):
-        across, down = down, across
-    x, x_names = across.bin_values(_MAX_COLUMNS)
-    y, y_names = down.bin_values(_MAX_ROWS)
+    across, y_title = axes[-1], ""
+    if len(axes) > 1:
+        down = _join_axes(axes[:-1])
+        if len(down.names) > len(across.names):
+            across, down = down, across
+        x, x_names = across.bin_values(_MAX_COLUMNS)
+        y, y_names = down.bin_values(_MAX_ROWS)
+        width, y_title, squares = len(x_names), down.title, y * len(x_names) + x
+        names = [f"{a} / {b}" for a in y_names for b in x_names]
+    else:
+        # a single key is wrapped like lines of text
+        squares, names = across.bin_values(_MAX_COLUMNS * _MAX_ROWS)
+        width = min(len(names), _MAX_COLUMNS)
+        rows = runtime.batched(names, width)
+        y_names = [_format_range(row[0].partition(" … ")[0], row[-1].rpartition(" … ")[2]) for row in rows]
+    is_wrapped = len(axes) == 1 and len(y_names) > 1
     return {
         "x_title": across.title,
-        "y_title": down.title,
-        "x_ends": (across.names[0], across.names[-1]),
-        "y_labels": y_names,
-        **_fill_squares(
-            files, y * len(x_names) + x, [f"{a} / {b}" for a in y_names for b in x_names], len(x_names)
-        ),
-    }
-
-
-def _wrap_axis(axis: _Axis, files: DataFiles) -> dict[str, Any]:
-    """Build the heat map of a single key, wrapped like lines of text."""
-    codes, names = axis.bin_values(_MAX_COLUMNS * _MAX_ROWS)
-    width = min(len(names), _MAX_COLUMNS)
-    lines = [names[start : start + width] for start in range(0, len(names), width)]
-    y_names = [_format_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]
-    is_single = len(lines) == 1
-    return {
-        "x_title": axis.title,
-        "y_title": "",
-        "x_ends": (axis.names[0], axis.names[-1]) if is_single else ("", ""),
-        "y_labels": [""] if is_single else y_names,
-        **_fill_squares(files, codes, names, width),
+        "y_title": y_title,
+        "x_ends": ("", "") if is_wrapped else (across.names[0], across.names[-1]),
+        "y_labels": [""] if len(axes) == 1 and not is_wrapped else y_names,
+        **_fill_squares(files, squares, names, width),
     }
 
 
@@ -501,8 +483,10 @@ def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: i
     }
     partitions = np.bincount(np.unique(np.stack([at, files.partition]), axis=1)[0])
     scales = {metric: _scale(values) for metric, values in sums.items()}
-    levels = [np.searchsorted(scales[m], sums[m], side="right").clip(1) - 1 for m in sums]
+    by_metric = [np.searchsorted(scales[m], sums[m], side="right").clip(1) - 1 for m in sums]
+    levels = np.stack(by_metric, axis=1).tolist()
     names = [names[number] for number in used.tolist()]
+    texts = list(map(_describe_square, names, *sums.values(), partitions.tolist()))
     largest = sums["bytes"]
     most, least = int(np.argmax(largest)), int(np.argmin(largest))
     return {
@@ -510,15 +494,8 @@ def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: i
         "height": -(-int(square.max() + 1) // width),
         #: coloured squares: column, row, the level of each metric, a tooltip
         "cells": [
-            {"x": number % width, "y": number // width, "levels": level, "text": _describe_square(*figures)}
-            for number, level, *figures in zip(
-                used.tolist(),
-                np.stack(levels, axis=1).tolist(),
-                names,
-                *sums.values(),
-                partitions.tolist(),
-                strict=True,
-            )
+            {"x": number % width, "y": number // width, "levels": level, "text": text}
+            for number, level, text in zip(used.tolist(), levels, texts, strict=True)
         ],
         #: lowest value of each level, by metric
         "legends": {
@@ -545,10 +522,9 @@ def _scale(values: Floats) -> Floats:
 
 
 def _describe_square(name: str, rows: float, size: float, n_files: float, n_partitions: int) -> str:
-    amounts = (
-        f"{format_count(round(rows), 'row')}, {bytes_text(size)}, {format_count(round(n_files), 'file')}"
-    )
-    return f"{name}: {amounts}" + (f" in {n_partitions:,} partitions" if n_partitions > 1 else "")
+    n_rows, files = format_count(round(rows), "row"), format_count(round(n_files), "file")
+    partitions = f" in {n_partitions:,} partitions" if n_partitions > 1 else ""
+    return f"{name}: {n_rows}, {bytes_text(size)}, {files}{partitions}"
 
 
 # -- growth ------------------------------------------------------------------------------------------------
@@ -574,7 +550,10 @@ def build_growth(files: Mapping[str, DataFiles]) -> dict[str, Any] | None:
     if len(order) > _MAX_LINES:
         shown["others"] = np.sum([sums[name] for name in order[_MAX_LINES:]], axis=0)
     ends = [float(line[-1]) for line in shown.values()]
-    top = _round_up(max(ends) or 1.0)
+    highest = max(ends) or 1.0
+    # 1, 2, 4 or 8 times a power of ten, whose quarters are round numbers as well
+    power = 10.0 ** np.floor(np.log10(highest))
+    top = float(next(step * power for step in (1, 2, 4, 8, 10) if highest <= step * power))
     quarters = [i / 4 for i in range(5)]
     return {
         "width": WIDTH,
@@ -607,12 +586,6 @@ def _describe_line(name: str, sums: Floats, top: float, files: DataFiles | None)
         "first": _format_time(float(np.nanmin(files.times))) if files else "",
         "last": _format_time(float(np.nanmax(files.times))) if files else "",
     }
-
-
-def _round_up(value: float) -> float:
-    """Round up to 1, 2, 4 or 8 times a power of ten, whose quarters are round numbers as well."""
-    power = 10.0 ** np.floor(np.log10(value))
-    return float(next(step * power for step in (1, 2, 4, 8, 10) if value <= step * power))
 
 
 def _format_time(seconds: float, span: float = 0) -> str:

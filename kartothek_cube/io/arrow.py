@@ -15,23 +15,16 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components import arguments, dataset_read, facade
 from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
 
-__all__ = (
-    "dataset",
-    "read_dataset_as_arrow",
-    "read_dataset_as_arrow__iter",
-    "read_dataset_as_arrow__iterator",
-    "read_dataset_as_record_batches",
-    "read_table_arrow",
-)
+__all__ = ["dataset", "read_table_arrow", "read_dataset_as_arrow", "read_dataset_as_record_batches"]
+__all__ += ["read_dataset_as_arrow__iter", "read_dataset_as_arrow__iterator"]
 
 
 @facade.define_facade(dataset_read.ReadTableArrow)
 def read_table_arrow(read: dataset_read.ReadTableArrow) -> pa.Table:
     plan = read.plan()
-    task = plan.single_task()
-    return (
-        dataset_read.empty_table(plan.context) if task is None else dataset_read.run_read(plan.context, task)
-    )
+    if (task := plan.single_task()) is None:
+        return dataset_read.empty_table(plan.context)
+    return dataset_read.run_read(plan.context, task)
 
 
 @facade.define_facade(dataset_read.ReadTablesArrow)

@@ -12,7 +12,8 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components.arrow_dataset import CubeSource, LazyDataset, TimestampUnit, in_unit
+from kartothek_cube.io_components import arrow_dataset
+from kartothek_cube.io_components.arrow_dataset import CubeSource, LazyDataset, TimestampUnit
 from kartothek_cube.io_components.facade import Example, define_facade
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import announce_query, query_table, run_task
@@ -23,14 +24,8 @@ from kartothek_cube.io_components.runtime import store_factory
 if TYPE_CHECKING:
     import polars
 
-__all__ = (
-    "cube_dataset",
-    "query_cube_arrow",
-    "query_cube_as_record_batches",
-    "query_cube_polars",
-    "query_cube_table",
-    "scan_cube",
-)
+__all__ = ["cube_dataset", "scan_cube"]
+__all__ += ["query_cube_arrow", "query_cube_as_record_batches", "query_cube_polars", "query_cube_table"]
 
 
 def query_cube_as_record_batches(
@@ -149,7 +144,7 @@ def cube_dataset(
         source = CubeSource(cube, store_factory(store), as_of=as_of, dataset_id=dataset_id)
     else:
         raise ValueError("Pass either dataset_id, or conditions and datasets, which are those of the cube")
-    return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))
+    return LazyDataset(source, schema=arrow_dataset.in_unit(source.read_schema(), timestamp_unit))
 
 
 def scan_cube(
@@ -194,9 +189,8 @@ def scan_cube(
     [('Bonn',)]
     """
     cube = find_cube(cube, store)
-    from kartothek_cube.io_components.arrow_dataset import scan_lazily
-
-    return scan_lazily(cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of))
+    dataset = cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of)
+    return arrow_dataset.scan_lazily(dataset)
 
 
 _TYPES = {"StoreT": "StoreInput"}
@@ -235,12 +229,11 @@ def query_cube_arrow(query: QueryCube[StoreInput]) -> list[pa.Table]:
     return tables
 
 
-@define_facade(
-    QueryTable[StoreInput],
-    _TYPES,
-    example=_EXAMPLE.format("query_cube_table", ".to_pylist()"),
-    returns=_COLUMNS,
-)
+_TABLE = _EXAMPLE.format("query_cube_table", ".to_pylist()")
+_POLARS = _EXAMPLE.format("query_cube_polars", ".to_dicts()")
+
+
+@define_facade(QueryTable[StoreInput], _TYPES, example=_TABLE, returns=_COLUMNS)
 def query_cube_table(query: QueryTable[StoreInput]) -> pa.Table:
     """Query a cube into one Arrow table.
 
@@ -249,12 +242,7 @@ def query_cube_table(query: QueryTable[StoreInput]) -> pa.Table:
     return query_table(plan_table(query), query.limit)
 
 
-@define_facade(
-    QueryTable[StoreInput],
-    _TYPES,
-    example=_EXAMPLE.format("query_cube_polars", ".to_dicts()"),
-    returns=_COLUMNS,
-)
+@define_facade(QueryTable[StoreInput], _TYPES, example=_POLARS, returns=_COLUMNS)
 def query_cube_polars(query: QueryTable[StoreInput]) -> polars.DataFrame:
     """Query a cube into one polars frame.
 

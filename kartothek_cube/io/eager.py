@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pandas as pd
@@ -16,59 +16,29 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import DatasetState, list_states
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
+from kartothek_cube.io_components import dataset_read, delete_rows
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.dataset_read import (
-    ReadDataset,
-    ReadTable,
-    frame_of_table,
-    read_frame,
-    run_each,
-)
-from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
-from kartothek_cube.io_components.facade import Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Operation, P, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, publish
 from kartothek_cube.io_components.maintenance.rollback import keep_dataset_history, rollback_dataset
 from kartothek_cube.io_components.maintenance.schema_update import update_dataset_schema
-from kartothek_cube.io_components.write import build_index, dataset_writes, write_commit
+from kartothek_cube.io_components.write import build_index, dataset_writes, write_commit, write_tasks
 from kartothek_cube.io_components.write.dataset_writes import Names
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
-from kartothek_cube.io_components.write.write_tasks import (
-    DatasetInput,
-    iter_inputs,
-    write_dataset_input,
-    write_part,
-)
+from kartothek_cube.io_components.write.write_tasks import DatasetInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
-__all__ = (
-    "build_dataset_indices",
-    "commit_dataset",
-    "copy_dataset",
-    "create_empty_dataset_header",
-    "delete_dataset",
-    "delete_dataset_rows",
-    "garbage_collect_dataset",
-    "keep_dataset_history",
-    "list_dataset_garbage",
-    "list_dataset_history",
-    "publish_dataset",
-    "read_dataset_as_dataframes",
-    "read_table",
-    "repair_dataset",
-    "rollback_dataset",
-    "store_dataframes_as_dataset",
-    "unpublish_dataset",
-    "update_dataset_from_dataframes",
-    "update_dataset_schema",
-    "verify_dataset",
-    "write_single_partition",
-)
-
-P = ParamSpec("P")
+__all__ = ["read_dataset_as_dataframes", "read_table", "store_dataframes_as_dataset"]
+__all__ += ["update_dataset_from_dataframes", "update_dataset_schema"]
+__all__ += ["commit_dataset", "create_empty_dataset_header", "write_single_partition"]
+__all__ += ["copy_dataset", "delete_dataset", "delete_dataset_rows", "garbage_collect_dataset"]
+__all__ += ["list_dataset_garbage", "list_dataset_history", "keep_dataset_history", "rollback_dataset"]
+__all__ += ["build_dataset_indices", "repair_dataset", "verify_dataset"]
+__all__ += ["publish_dataset", "unpublish_dataset"]
 
 
 def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, Answer]:
@@ -80,18 +50,18 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     return facade(__name__, name, operation, run)
 
 
-@define_facade(ReadDataset)
-def read_dataset_as_dataframes(read: ReadDataset) -> list[pd.DataFrame]:
+@define_facade(dataset_read.ReadDataset)
+def read_dataset_as_dataframes(read: dataset_read.ReadDataset) -> list[pd.DataFrame]:
     plan = read.plan()
-    frames = [frame_of_table(plan.context, table) for table in run_each(plan)]
+    frames = [dataset_read.frame_of_table(plan.context, table) for table in dataset_read.run_each(plan)]
     pandas_conversion.align_date_units(frames)
     return frames
 
 
-@define_facade(ReadTable)
-def read_table(read: ReadTable) -> pd.DataFrame:
+@define_facade(dataset_read.ReadTable)
+def read_table(read: dataset_read.ReadTable) -> pd.DataFrame:
     plan = read.plan()
-    return read_frame(plan.context, plan.single_task())
+    return dataset_read.read_frame(plan.context, plan.single_task())
 
 
 @attrs.frozen
@@ -175,7 +145,7 @@ class _UpdateDataset(dataset_writes.UpdateDataset):
 
 def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
-    job = write_commit.write_dataset_job(plan, list(iter_inputs(data)), write_part)
+    job = write_commit.write_dataset_job(plan, list(write_tasks.iter_inputs(data)), write_tasks.write_part)
     return execute(job, 1 if open_blobs(plan.store).is_local else tuning.REMOTE_REQUESTS)
 
 
@@ -193,7 +163,7 @@ def update_dataset_from_dataframes(update: _UpdateDataset) -> DatasetMetadata:
 def write_single_partition(write: dataset_writes.WritePartition) -> WriteResult:
     if write.data is None:
         raise TypeError("write_single_partition needs data, got None.")
-    return write_dataset_input(write.plan(), write.data)
+    return write_tasks.write_dataset_input(write.plan(), write.data)
 
 
 @define_facade(dataset_writes.CommitDataset)
@@ -204,7 +174,7 @@ def commit_dataset(commit: dataset_writes.CommitDataset) -> DatasetMetadata:
 create_empty_dataset_header = facade(
     __name__, "create_empty_dataset_header", dataset_writes.CreateHeader, dataset_writes.create_header
 )
-delete_dataset_rows = _eager("delete_dataset_rows", DeleteDatasetRows)
+delete_dataset_rows = _eager("delete_dataset_rows", delete_rows.DeleteDatasetRows)
 garbage_collect_dataset = _eager("garbage_collect_dataset", garbage.CollectDatasetGarbage)
 
 
@@ -421,7 +391,6 @@ def copy_dataset(
     target_uuid = target_dataset_uuid or source_dataset_uuid
     target_input = store if target_store is None else target_store
     if source_dataset_uuid == target_uuid and store == target_input:
-        raise ValueError(
-            "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
-        )
+        remedy = "give another target_dataset_uuid or another target_store"
+        raise ValueError(f"Cannot copy a dataset onto itself: {remedy}")
     return execute(copy.copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))

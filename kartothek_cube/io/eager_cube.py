@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import ParamSpec
+from typing import TypeAlias
 
 import attrs
 import pandas as pd
@@ -21,102 +21,42 @@ from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, check_rows,
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components import computed_dataset, runtime
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Operation, P, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import copy, garbage
-from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
+from kartothek_cube.io_components.maintenance import copy, garbage, overview, publish
 from kartothek_cube.io_components.maintenance.history import CubeHistory, CubeState, list_cube_history
-from kartothek_cube.io_components.maintenance.overview import (
-    CollectStats,
-    CubeChanges,
-    CubeLineage,
-    LineageCube,
-    ListCubeChanges,
-)
-from kartothek_cube.io_components.maintenance.publish import (
-    PublishCube,
-    UnpublishCube,
-    discard_staged,
-    publish_staged,
-)
+from kartothek_cube.io_components.maintenance.overview import CubeChanges, CubeLineage
+from kartothek_cube.io_components.maintenance.publish import discard_staged, publish_staged
 from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, pin_cube, rollback_cube
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
 from kartothek_cube.io_components.maintenance.verify_dataset import Report
 from kartothek_cube.io_components.query import executor, explain, logical_plan, physical_plan
-from kartothek_cube.io_components.write import build_index, cube_writes
+from kartothek_cube.io_components.write import build_index, cube_writes, rewrite
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
-from kartothek_cube.io_components.write.rewrite import (
-    CompactCube,
-    MergeContext,
-    MergeResult,
-    merge_cube_job,
-    plan_merge,
-)
+from kartothek_cube.io_components.write.rewrite import MergeResult
 from kartothek_cube.io_components.write.stored_rows import list_contract, set_contract
 from kartothek_cube.io_components.write.write_commit import StagedWrite, write_cube_job
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "Adoption",
-    "CommitEvent",
-    "CubeChanges",
-    "CubeHistory",
-    "CubeLineage",
-    "CubeState",
-    "Hook",
-    "QueryEvent",
-    "StagedWrite",
-    "adopt_dataset",
-    "annotate_operations",
-    "append_to_cube",
-    "build_column_statistics",
-    "build_cube",
-    "check_rows",
-    "cleanup_cube",
-    "collect_stats",
-    "compact_cube",
-    "compute_dataset",
-    "copy_cube",
-    "delete_cube",
-    "delete_rows",
-    "discard_staged",
-    "explain_query",
-    "extend_cube",
-    "keep_cube_history",
-    "lineage_cube",
-    "list_contract",
-    "list_cube_changes",
-    "list_cube_garbage",
-    "list_cube_history",
-    "merge_into_cube",
-    "on_commit",
-    "on_query",
-    "pin_cube",
-    "publish_cube",
-    "publish_staged",
-    "query_cube",
-    "query_cube_df",
-    "remove_partitions",
-    "repair_cube",
-    "rollback_cube",
-    "set_contract",
-    "unpublish_cube",
-    "update_cube",
-    "update_schema",
-    "verify_cube",
-)
+__all__ = ["build_cube", "extend_cube", "append_to_cube", "update_cube", "merge_into_cube", "compute_dataset"]
+__all__ += ["query_cube", "query_cube_df", "explain_query"]
+__all__ += ["delete_rows", "remove_partitions", "delete_cube", "copy_cube", "update_schema"]
+__all__ += ["adopt_dataset", "Adoption", "publish_cube", "unpublish_cube"]
+__all__ += ["StagedWrite", "publish_staged", "discard_staged"]
+__all__ += ["list_cube_history", "CubeHistory", "CubeState", "keep_cube_history", "pin_cube", "rollback_cube"]
+__all__ += ["list_cube_changes", "CubeChanges", "lineage_cube", "CubeLineage"]
+__all__ += ["build_column_statistics", "cleanup_cube", "compact_cube", "list_cube_garbage"]
+__all__ += ["collect_stats", "repair_cube", "verify_cube", "list_contract", "set_contract"]
+__all__ += ["on_commit", "CommitEvent", "on_query", "QueryEvent", "Hook", "annotate_operations", "check_rows"]
 
-P = ParamSpec("P")
-
+Datasets: TypeAlias = dict[str, DatasetMetadata]
 
 _TYPES = {"DataT": "CubeInput", "StoreT": "StoreInput"}
 
 
-def _write(
-    name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]]
-) -> Callable[P, dict[str, DatasetMetadata]]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]]) -> Callable[P, Datasets]:
     """The façade of a write of data that is in memory."""
 
     def run(write: cube_writes.CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
@@ -135,14 +75,20 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     return facade(__name__, name, operation, run, types=_TYPES)
 
 
-@attrs.frozen
-class _BuildCube(cube_writes.BuildCube[CubeInput, StoreInput]):
+# a class with slots cannot have several bases with slots
+@attrs.frozen(slots=False)
+class _Progress:
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _ExtendCube(cube_writes.ExtendCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _BuildCube(_Progress, cube_writes.BuildCube[CubeInput, StoreInput]):
+    """With a progress bar."""
+
+
+@attrs.frozen
+class _ExtendCube(_Progress, cube_writes.ExtendCube[CubeInput, StoreInput]):
+    """With a progress bar."""
 
 
 build_cube = _write("build_cube", _BuildCube)
@@ -150,8 +96,8 @@ extend_cube = _write("extend_cube", _ExtendCube)
 
 
 @attrs.frozen
-class _AdoptDataset(AdoptDataset):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _AdoptDataset(_Progress, AdoptDataset):
+    """With a progress bar."""
 
 
 @define_facade(_AdoptDataset)
@@ -160,16 +106,16 @@ def adopt_dataset(adopt: _AdoptDataset) -> Adoption:
 
 
 @attrs.frozen
-class _AppendToCube(cube_writes.AppendToCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _AppendToCube(_Progress, cube_writes.AppendToCube[CubeInput, StoreInput]):
+    """With a progress bar."""
 
 
 append_to_cube = _write("append_to_cube", _AppendToCube)
 
 
 @attrs.frozen
-class _UpdateCube(cube_writes.UpdateCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _UpdateCube(_Progress, cube_writes.UpdateCube[CubeInput, StoreInput]):
+    """With a progress bar."""
 
 
 update_cube = _write("update_cube", _UpdateCube)
@@ -252,29 +198,30 @@ def merge_into_cube(
     """
     cube = find_cube(cube, store)
     with runtime.progress_bar("merge", progress):
-        plan = plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
-        return execute(merge_cube_job(MergeContext(plan, delete_column), data), runtime.available_cores())
+        plan = rewrite.plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
+        job = rewrite.merge_cube_job(rewrite.MergeContext(plan, delete_column), data)
+        return execute(job, runtime.available_cores())
 
 
 remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[StoreInput])
 
 
 @attrs.frozen
-class _DeleteRows(DeleteRows[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _DeleteRows(_Progress, DeleteRows[StoreInput]):
+    """With a progress bar."""
 
 
 delete_rows = _eager("delete_rows", _DeleteRows)
 
 
 @attrs.frozen
-class _QueryFrames(logical_plan.QueryFrames[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _QueryFrames(_Progress, logical_plan.QueryFrames[StoreInput]):
+    """With a progress bar."""
 
 
 @attrs.frozen
-class _QueryFrame(logical_plan.QueryFrame[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _QueryFrame(_Progress, logical_plan.QueryFrame[StoreInput]):
+    """With a progress bar."""
 
 
 @define_facade(_QueryFrames, _TYPES)
@@ -301,28 +248,28 @@ explain_query = facade(
 
 
 @attrs.frozen
-class _CopyCube(copy.CopyCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CopyCube(_Progress, copy.CopyCube[StoreInput]):
+    """With a progress bar."""
 
 
 @attrs.frozen
-class _CollectStats(CollectStats[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CollectStats(_Progress, overview.CollectStats[StoreInput]):
+    """With a progress bar."""
 
 
 @attrs.frozen
-class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _ComputeDataset(_Progress, computed_dataset.ComputeDataset[StoreInput]):
+    """With a progress bar."""
 
 
-delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
+delete_cube = _eager("delete_cube", garbage.DeleteCube[StoreInput])
 copy_cube = _eager("copy_cube", _CopyCube)
 build_column_statistics = _eager("build_column_statistics", build_index.BuildColumnStatistics[StoreInput])
 collect_stats = _eager("collect_stats", _CollectStats)
-cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
+cleanup_cube = _eager("cleanup_cube", garbage.CleanupCube[StoreInput])
 compute_dataset = _eager("compute_dataset", _ComputeDataset)
-list_cube_changes = _eager("list_cube_changes", ListCubeChanges[StoreInput])
-lineage_cube = _eager("lineage_cube", LineageCube[StoreInput])
+list_cube_changes = _eager("list_cube_changes", overview.ListCubeChanges[StoreInput])
+lineage_cube = _eager("lineage_cube", overview.LineageCube[StoreInput])
 
 
 def list_cube_garbage(
@@ -360,29 +307,29 @@ def list_cube_garbage(
     2
     """
     cube = find_cube(cube, store)
-    return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
+    return garbage.with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
 
 
 @attrs.frozen
-class _CompactCube(CompactCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CompactCube(_Progress, rewrite.CompactCube[StoreInput]):
+    """With a progress bar."""
 
 
 compact_cube = _eager("compact_cube", _CompactCube)
 
 
 @attrs.frozen
-class _PublishCube(PublishCube):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _PublishCube(_Progress, publish.PublishCube):
+    """With a progress bar."""
 
 
 publish_cube = _eager("publish_cube", _PublishCube)
-unpublish_cube = _eager("unpublish_cube", UnpublishCube)
+unpublish_cube = _eager("unpublish_cube", publish.UnpublishCube)
 
 
 @attrs.frozen
-class _VerifyCube(VerifyCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _VerifyCube(_Progress, VerifyCube[StoreInput]):
+    """With a progress bar."""
 
 
 verify_cube = _eager("verify_cube", _VerifyCube)

@@ -13,31 +13,26 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components import facade, job
+from kartothek_cube.io_components import dataset_read, facade, job
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.dataset_read import ReadDataset, frame_of_table, run_each
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import DatasetInput, iter_inputs, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "read_dataset_as_dataframes__iter",
-    "read_dataset_as_dataframes__iterator",
-    "store_dataframes_as_dataset__iter",
-    "update_dataset_from_dataframes__iter",
-)
+__all__ = ["read_dataset_as_dataframes__iter", "read_dataset_as_dataframes__iterator"]
+__all__ += ["store_dataframes_as_dataset__iter", "update_dataset_from_dataframes__iter"]
 
 
-@facade.define_facade(ReadDataset)
-def read_dataset_as_dataframes__iterator(read: ReadDataset) -> Iterator[pd.DataFrame]:
+@facade.define_facade(dataset_read.ReadDataset)
+def read_dataset_as_dataframes__iterator(read: dataset_read.ReadDataset) -> Iterator[pd.DataFrame]:
     """Read a dataset, one frame per partition or per group.
 
     The read is planned when the first frame is taken; each frame is read when it is taken.
     """
     plan = read.plan()
-    for table in run_each(plan, threads=1):
-        yield frame_of_table(plan.context, table)
+    for table in dataset_read.run_each(plan, threads=1):
+        yield dataset_read.frame_of_table(plan.context, table)
 
 
 # the same name as those of the other functions

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain
-from typing import ParamSpec
+from typing import TypeAlias
 
 import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components import computed_dataset, delete_rows, runtime
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
 from kartothek_cube.io_components.query import executor, physical_plan
@@ -21,27 +21,14 @@ from kartothek_cube.io_components.write import cube_writes, rewrite, write_commi
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_inputs, write_part
 
-__all__ = (
-    "append_to_cube__iter",
-    "build_column_statistics__iter",
-    "build_cube__iter",
-    "cleanup_cube__iter",
-    "collect_stats__iter",
-    "compact_cube__iter",
-    "compute_dataset__iter",
-    "copy_cube__iter",
-    "delete_cube__iter",
-    "delete_rows__iter",
-    "extend_cube__iter",
-    "query_cube__iter",
-    "query_cube__iterator",
-    "remove_partitions__iter",
-    "update_cube__iter",
-    "verify_cube__iter",
-)
+__all__ = ["build_cube__iter", "extend_cube__iter", "append_to_cube__iter", "update_cube__iter"]
+__all__ += ["query_cube__iter", "query_cube__iterator", "compute_dataset__iter"]
+__all__ += ["delete_rows__iter", "remove_partitions__iter", "delete_cube__iter", "copy_cube__iter"]
+__all__ += ["cleanup_cube__iter", "compact_cube__iter"]
+__all__ += ["build_column_statistics__iter", "collect_stats__iter", "verify_cube__iter"]
 
 
-P = ParamSpec("P")
+Datasets: TypeAlias = dict[str, DatasetMetadata]
 
 _TYPES = {"DataT": "Iterable[CubeElement]", "StoreT": "StoreInput"}
 _INPUT = (
@@ -50,16 +37,15 @@ _INPUT = (
 )
 
 
-_UPDATE = cube_writes.UpdateCube[Iterable[CubeElement], StoreInput]
+Data: TypeAlias = Iterable[CubeElement]
+_UPDATE = cube_writes.UpdateCube[Data, StoreInput]
 _EXAMPLE = Example(("datasets, data = list(data), [data]",), arguments=", datasets")
 
 
-def _write(
-    name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[CubeElement]]]
-) -> Callable[P, dict[str, DatasetMetadata]]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Data]]) -> Callable[P, Datasets]:
     """The façade of a write that holds one part of the input in memory."""
 
-    def run(write: cube_writes.CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
+    def run(write: cube_writes.CubeWrite[Data]) -> dict[str, DatasetMetadata]:
         return execute(write_commit.write_job(write.plan(), iter_inputs(write.data), write_part))
 
     example = _EXAMPLE if write is not _UPDATE else Example(("data = [data]",))
@@ -93,11 +79,9 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     return executor.announce_end(plan, frames)
 
 
-build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Iterable[CubeElement], StoreInput])
-extend_cube__iter = _write("extend_cube__iter", cube_writes.ExtendParts[Iterable[CubeElement], StoreInput])
-append_to_cube__iter = _write(
-    "append_to_cube__iter", cube_writes.AppendParts[Iterable[CubeElement], StoreInput]
-)
+build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Data, StoreInput])
+extend_cube__iter = _write("extend_cube__iter", cube_writes.ExtendParts[Data, StoreInput])
+append_to_cube__iter = _write("append_to_cube__iter", cube_writes.AppendParts[Data, StoreInput])
 update_cube__iter = _write("update_cube__iter", _UPDATE)
 # the same name as those of the other functions
 query_cube__iter = query_cube__iterator

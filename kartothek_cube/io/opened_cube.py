@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
@@ -39,6 +39,9 @@ __all__ = ("CubeColumns", "LazyQuery", "OpenedCube", "open_cube")
 P = ParamSpec("P")
 D = TypeVar("D")
 R = TypeVar("R")
+Function: TypeAlias = Callable[..., object]
+Args: TypeAlias = tuple[object, ...]
+M = TypeVar("M", bound=Function)
 
 #: parameters that an opened cube has already
 _BOUND = ("cube", "store", "src_store")
@@ -83,10 +86,7 @@ def _bind_staged(function: Callable[[StagedInput, StoreInput], R]) -> Callable[[
     return _describe(method, function)
 
 
-M = TypeVar("M", bound=Callable[..., object])
-
-
-def _describe(method: M, function: Callable[..., object]) -> M:
+def _describe(method: M, function: Function) -> M:
     """Give a method the signature and the documentation of its function, without what is bound."""
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.name not in _BOUND]
@@ -95,8 +95,7 @@ def _describe(method: M, function: Callable[..., object]) -> M:
     bound = signature.replace(parameters=[this, *parameters], return_annotation=result)
     method.__signature__ = bound  # type: ignore[attr-defined]
     # the examples call the function; a method must not run them a second time
-    text = inspect.getdoc(function) or ""
-    text = re.split(r"\n+Examples\n-+\n", text)[0]
+    text = re.split(r"\n+Examples\n-+\n", inspect.getdoc(function) or "")[0]
     text = re.sub(r"(?m)^(?:cube|store|cube, store)\n(?:    .*\n?)+", "", text)
     text = re.sub(r"(?m)^cube, (?:store|src_store), (?=\w)", "", text)
     text = text.replace("src_store, tgt_store\n", "tgt_store\n")
@@ -430,13 +429,7 @@ class OpenedCube:
         """
         return OpenedCube(self.cube, self.store, as_of=as_of)
 
-    def _check_call(
-        self,
-        method: Callable[..., object],
-        function: Callable[..., object],
-        args: tuple[object, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
+    def _check_call(self, method: Function, function: Function, args: Args, kwargs: dict[str, Any]) -> None:
         """Check arguments of a function; add the state that is open if it can read that, else refuse it."""
         check_call(method.__name__, function, args, kwargs)
         if self._as_of is None:
@@ -509,15 +502,8 @@ class OpenedCube:
         columns = {name: get_dataset_columns(datasets[name]) for name in order}
         roles = dict.fromkeys(self.cube.dimension_columns, "dimension")
         roles |= dict.fromkeys(self.cube.partition_columns, "partition")
-        rows = [
-            (
-                field.name,
-                str(field.type),
-                roles.get(field.name, "payload"),
-                ", ".join(name for name in order if field.name in columns[name]),
-            )
-            for field in schema
-        ]
+        owners = {name: ", ".join(each for each in order if name in columns[each]) for name in schema.names}
+        rows = [(f.name, str(f.type), roles.get(f.name, "payload"), owners[f.name]) for f in schema]
         sizes = [(name, len(datasets[name].partition_table), len(columns[name])) for name in order]
         return card(
             f"Cube {self.cube.uuid_prefix}",

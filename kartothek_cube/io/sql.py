@@ -78,8 +78,7 @@ def connect(
         for name in (None, *ids)
     }
     for name, source in sources.items():
-        where = f"cube {prefix!r}" if name is None else f"dataset {name!r}"
-        _check_columns(source.schema, where)
+        _check_columns(source.schema, f"cube {prefix!r}" if name is None else f"dataset {name!r}")
     opened = _connect() if connection is None else connection
     _check_views(opened, prefix, ids)
     opened.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(prefix)}")
@@ -135,8 +134,7 @@ def _check_columns(fields: Iterable[pa.Field], where: str, parent: str = "") -> 
     seen: dict[bytes, str] = {}
     for field in fields:
         name = parent + field.name
-        other = seen.setdefault(_fold(name), name)
-        if other != name:
+        if (other := seen.setdefault(_fold(name), name)) != name:
             raise ValueError(
                 f"SQL does not tell {other} and {name} of {where} apart: DuckDB ignores upper and lower "
                 "case. Rename one, for example by update_schema"
@@ -158,8 +156,7 @@ def _check_views(connection: duckdb.DuckDBPyConnection, prefix: str, datasets: S
     names = [name for (name,) in views.fetchall() if "++" in name]
     owners = {_view_name(name): name for name in names}
     for source in (_source_name(prefix, dataset) for dataset in (None, *datasets)):
-        other = owners.setdefault(_view_name(source), source)
-        if other != source:
+        if (other := owners.setdefault(_view_name(source), source)) != source:
             raise ValueError(
                 f"SQL does not tell {_describe(other)} and {_describe(source)} apart: DuckDB ignores upper "
                 "and lower case. Use a connection for each, or copy one under another name (copy_cube)"

@@ -6,8 +6,8 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from itertools import chain, count
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 from dask.bag import Bag, Item
@@ -17,9 +17,10 @@ from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key as DaskKey
 
 from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput, resolve
-from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
+from kartothek_cube.io_components.facade import Example, Operation, P, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, Job
 from kartothek_cube.io_components.maintenance import copy, garbage, overview
+from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.write_tasks import iter_inputs
 
 #: results per merge; up to this number, tasks carry their context themselves
@@ -27,6 +28,7 @@ FAN_IN = 32
 
 #: key of a task: name of its step, number within the step
 Key: TypeAlias = tuple[str, int]
+Function: TypeAlias = Callable[..., object]
 #: a job whose tasks may be references to the values of other tasks
 AnyJob: TypeAlias = Job[Any]
 
@@ -51,44 +53,33 @@ class Graph:
         return f"{self._operation}-{step}-{self._token}"
 
     def map(
-        self,
-        step: str,
-        function: Callable[..., object],
-        context: object,
-        arguments: Sequence[tuple[object, ...]],
+        self, step: str, function: Function, context: object, tasks: Sequence[object], *more: object
     ) -> list[Key]:
-        """Add ``function(context, *arguments[i])`` for each i; many tasks share one key for the context."""
-        if len(arguments) > FAN_IN:
+        """Add ``function(context, task, *more)`` for each task; many tasks share one key for the context."""
+        if len(tasks) > FAN_IN:
             shared = self.name(f"{step}-context")
             self._tasks[shared] = DataNode(shared, context)
             context = TaskRef(shared)
-        return [self._add((self.name(step), i), function, context, *args) for i, args in enumerate(arguments)]
+        keys = ((self.name(step), number) for number in range(len(tasks)))
+        return [self._add(key, function, context, task, *more) for key, task in zip(keys, tasks, strict=True)]
 
     def merge(self, function: Callable[[list[Any]], Any], keys: Sequence[Key]) -> list[Key]:
         """Add a tree of tasks that merge results, down to at most ``FAN_IN`` keys."""
-        merged, done = list(keys), 0
+        merged, numbers = list(keys), count()
         while len(merged) > FAN_IN:
-            parts = [merged[start : start + FAN_IN] for start in range(0, len(merged), FAN_IN)]
-            merged = [
-                self._add((self.name("merge"), done + i), function, List(*map(TaskRef, part)))
-                for i, part in enumerate(parts)
-            ]
-            done += len(parts)
+            parts = [List(*map(TaskRef, part)) for part in batched(merged, FAN_IN)]
+            merged = [self._add((self.name("merge"), next(numbers)), function, part) for part in parts]
         return merged
 
-    def finalize(self, step: str, function: Callable[..., object], after: Sequence[DaskKey]) -> Key:
+    def finalize(self, step: str, function: Function, after: Sequence[DaskKey]) -> Key:
         """Add a single task that calls a function with the list of other results."""
         return self._add((self.name(step), 0), function, List(*map(TaskRef, after)))
 
     def delayed(self, keys: Sequence[Key]) -> list[Delayed]:
         """The values of keys, each as a Delayed of this graph."""
-        name, graph = self._layer()
-        return [Delayed(key, graph, layer=name) for key in keys]
-
-    def item(self, key: Key) -> Item:
-        """The value of a key as a bag item."""
-        name, graph = self._layer()
-        return Item(graph, key, layer=name)
+        name = self.name("graph")
+        layers = self.layers(name)
+        return [Delayed(key, layers, layer=name) for key in keys]
 
     def bag(self, keys: Sequence[Key]) -> Bag:
         """A bag of all keys of one step, whose values are lists; without keys the bag is empty."""
@@ -96,14 +87,13 @@ class Graph:
             keys = [(self.name("nothing"), 0)]
             self._tasks[keys[0]] = DataNode(keys[0], [])
         name = keys[0][0]
-        return Bag(self._layer(name)[1], name, len(keys))
+        return Bag(self.layers(name), name, len(keys))
 
-    def _layer(self, name: str | None = None) -> tuple[str, HighLevelGraph]:
+    def layers(self, name: str) -> HighLevelGraph:
         """The tasks as one layer of dask, upon the layers of the inputs."""
-        name = name or self.name("graph")
-        return name, HighLevelGraph.from_collections(name, self._tasks, dependencies=self._inputs)
+        return HighLevelGraph.from_collections(name, self._tasks, dependencies=self._inputs)
 
-    def _add(self, key: Key, function: Callable[..., object], *arguments: object) -> Key:
+    def _add(self, key: Key, function: Function, *arguments: object) -> Key:
         self._tasks[key] = Task(key, function, *arguments)
         return key
 
@@ -125,7 +115,8 @@ def answer_as_bag(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Bag:
 def answer_as_item(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Item:
     """The answer of a job as a bag item."""
     graph = Graph(job.name, inputs)
-    return graph.item(_add_answer(graph, job))
+    key, name = _add_answer(graph, job), graph.name("graph")
+    return Item(graph.layers(name), key, layer=name)
 
 
 def bag_partitions(bag: Bag, argument: str) -> list[TaskRef]:
@@ -155,7 +146,7 @@ def results_as_bag(job: AnyJob, *, flatten: bool = False) -> Bag:
 
 def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_list: bool = False) -> Key:
     """The tasks of a job, their merges, and the last step; ``as_list``: its value is a list of the answer."""
-    finish: Callable[..., object] = job.finish
+    finish: Function = job.finish
     if job.merge is None:
         results = graph.merge(_join_lists, _add_tasks(graph, job, partial(_call_to_list, job.run)))
         finish = partial(_finish_lists, finish)
@@ -165,14 +156,14 @@ def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_
     return graph.finalize(job.steps[2], last, [*first, *results])
 
 
-def _add_tasks(graph: Graph, job: AnyJob, run: Callable[..., object]) -> list[Key]:
+def _add_tasks(graph: Graph, job: AnyJob, run: Function) -> list[Key]:
     """One task of the graph per task of the job; if there are none, the preparation."""
-    arguments = [(task,) for task in job.tasks]
+    tasks = list(job.tasks)
     if job.prepare is None:
-        return graph.map(job.steps[1], run, job.context, arguments)
+        return graph.map(job.steps[1], run, job.context, tasks)
     prepared = graph.finalize(job.steps[0], partial(_prepare, job.prepare), [])
-    after = [(*argument, TaskRef(prepared)) for argument in arguments]
-    return graph.map(job.steps[1], partial(_run_after, run), job.context, after) or [prepared]
+    run_after = partial(_run_after, run)
+    return graph.map(job.steps[1], run_after, job.context, tasks, TaskRef(prepared)) or [prepared]
 
 
 def _prepare(prepare: Callable[[], None], _results: list[object]) -> list[None]:
@@ -198,7 +189,6 @@ def _call_to_list(function: Callable[..., Any], *arguments: object) -> list[Any]
 
 # -- what the façades of cubes share -------------------------------------------------------------------------
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 #: types that signatures name
@@ -211,17 +201,14 @@ SYNC_ALL = Example(("import dask",), "dask.compute(*{}, scheduler='sync')")
 _TASKS = {
     "delete_cube": "Headers are deleted first, then ``blocksize`` files per task.",
     "cleanup_cube": "Garbage is listed when the graph is built, ``blocksize`` files are deleted per task.",
-    "copy_cube": (
-        "Arguments are checked when the graph is built; to tell the stores apart, a key is put and "
-        "deleted. Each task copies ``blocksize`` files, the last one commits the datasets."
-    ),
+    "copy_cube": "Arguments are checked when the graph is built; to tell the stores apart, a key is put and "
+    "deleted. Each task copies ``blocksize`` files, the last one commits the datasets.",
     "build_column_statistics": "Each task reads the columns of 256 files, the last one commits.",
     "collect_stats": "Each task counts ``blocksize`` files.",
     "delete_rows": "Partitions with such cells are found when the graph is built; a task rewrites up to 16.",
     "compact_cube": "Partitions to compact are found when the graph is built; a task compacts up to 16.",
-    "compute_dataset": (
-        "What has changed is found when the graph is built; a task computes one or several partitions."
-    ),
+    "compute_dataset": "What has changed is found when the graph is built; "
+    "a task computes one or several partitions.",
     "verify_cube": "Headers and the existence of files are checked when the graph is built, files in tasks.",
 }
 

@@ -85,9 +85,10 @@ class _StoreDataset(StoreDataset):
     sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
-@define_facade(
-    _StoreDataset, example=Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), executor.SYNC)
-)
+_EXAMPLE = Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), executor.SYNC)
+
+
+@define_facade(_StoreDataset, example=_EXAMPLE)
 def store_bag_as_dataset(store: _StoreDataset) -> Item:
     """Store a new dataset.
 

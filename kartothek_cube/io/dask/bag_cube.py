@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec
+from typing import Any
 
 import attrs
 from dask.bag import Bag
@@ -12,7 +12,7 @@ from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components import computed_dataset, delete_rows
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, plan_job
 from kartothek_cube.io_components.maintenance import copy, garbage, verify_cube
 from kartothek_cube.io_components.query import logical_plan, physical_plan
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frames
@@ -20,28 +20,14 @@ from kartothek_cube.io_components.write import cube_writes, rewrite, write_commi
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_plan import RowsOutside
 
-__all__ = (
-    "append_to_cube_from_bag",
-    "build_column_statistics_bag",
-    "build_cube_from_bag",
-    "cleanup_cube_bag",
-    "collect_stats_bag",
-    "compact_cube_bag",
-    "compute_dataset_bag",
-    "copy_cube_bag",
-    "delete_cube_bag",
-    "delete_rows_bag",
-    "extend_cube_from_bag",
-    "query_cube_bag",
-    "remove_partitions_bag",
-    "update_cube_from_bag",
-    "verify_cube_bag",
-)
+__all__ = ["build_cube_from_bag", "extend_cube_from_bag", "append_to_cube_from_bag", "update_cube_from_bag"]
+__all__ += ["query_cube_bag", "compute_dataset_bag", "delete_rows_bag", "remove_partitions_bag"]
+__all__ += ["cleanup_cube_bag", "compact_cube_bag", "copy_cube_bag", "delete_cube_bag"]
+__all__ += ["build_column_statistics_bag", "collect_stats_bag", "verify_cube_bag"]
 
-
-P = ParamSpec("P")
 
 _TYPES = {**executor.TYPES, "DataT": "Bag"}
+_SYNC = f"{executor.SYNC}[0]"
 
 
 def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str = "") -> Callable[P, Bag]:
@@ -57,11 +43,10 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str 
         "``data`` is a bag. One task checks and writes each partition of the bag, the last one commits "
         "the cube. The only element of the bag that is returned are the datasets."
     )
-    convert, datasets = "data = dask.bag.from_sequence([data])", "datasets = list(data)"
-    setup = (convert,) if write is _UpdateCube else (datasets, convert)
-    example = Example(
-        ("import dask.bag", *setup), f"{executor.SYNC}[0]", ", datasets" if len(setup) > 1 else ""
-    )
+    setup = ("import dask.bag", "data = dask.bag.from_sequence([data])")
+    example = Example(setup, _SYNC)
+    if write is not _UpdateCube:
+        example = Example((setup[0], "datasets = list(data)", setup[1]), _SYNC, ", datasets")
     return facade(__name__, name, write, run, f"{input_note} {note}".strip(), _TYPES, example=example)
 
 
@@ -72,7 +57,7 @@ def _bag(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Bag]:
         return executor.answer_as_bag(plan_job(executor.with_factories(operation)))
 
     note = f"The only element of the bag is the result. {executor.tasks_note(name)}".strip()
-    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=f"{executor.SYNC}[0]"))
+    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=_SYNC))
 
 
 def _bag_of_results(name: str, operation: Callable[P, Operation[None]]) -> Callable[P, Bag]:
@@ -136,11 +121,8 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
 build_cube_from_bag = _write("build_cube_from_bag", cube_writes.BuildParts[Bag, StoreFactoryInput])
 extend_cube_from_bag = _write("extend_cube_from_bag", cube_writes.ExtendParts[Bag, StoreFactoryInput])
 append_to_cube_from_bag = _write("append_to_cube_from_bag", cube_writes.AppendParts[Bag, StoreFactoryInput])
-update_cube_from_bag = _write(
-    "update_cube_from_bag",
-    _UpdateCube,
-    'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.',
-)
+_WARN = 'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.'
+update_cube_from_bag = _write("update_cube_from_bag", _UpdateCube, _WARN)
 remove_partitions_bag = _bag("remove_partitions_bag", cube_writes.RemovePartitions[StoreFactoryInput])
 delete_rows_bag = _bag("delete_rows_bag", delete_rows.DeleteRows[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)

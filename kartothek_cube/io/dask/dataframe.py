@@ -6,7 +6,7 @@ import math
 import uuid
 from collections import UserList
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import dask
@@ -18,42 +18,26 @@ from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core import arrow, pandas_conversion
+from kartothek_cube.core import arrow, errors, pandas_conversion
 from kartothek_cube.core.commit.change import MetadataMerger
-from kartothek_cube.core.errors import DatasetNotFoundError, check_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
+from kartothek_cube.io_components import dataset_read, kernels
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
-from kartothek_cube.io_components.dataset_read import (
-    DatasetRead,
-    ReadContext,
-    ReadPlan,
-    ReadTable,
-    ReadTask,
-    no_row_groups,
-    plan_footers,
-    read_frame,
-    row_groups,
-)
+from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, read_frame
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "collect_dataset_metadata",
-    "hash_dataset",
-    "read_dataset_as_ddf",
-    "store_dataset_from_ddf",
-    "update_dataset_from_ddf",
-)
+__all__ = ["read_dataset_as_ddf", "store_dataset_from_ddf", "update_dataset_from_ddf"]
+__all__ += ["collect_dataset_metadata", "hash_dataset"]
 
 
 # -- writes --------------------------------------------------------------------------------------------------
@@ -64,10 +48,12 @@ def _find_dataset(update: _UpdateDataset) -> DatasetFactory:
     dataset = dataset_factory(update.dataset_uuid, picklable_store(update.store), update.factory)
     try:
         tables = dataset.dataset_metadata.tables
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         return dataset
     if tables:
-        check_names(f"Dataset {dataset.dataset_uuid!r}: ", "table", [update.table], tables, error=TypeError)
+        errors.check_names(
+            f"Dataset {dataset.dataset_uuid!r}: ", "table", [update.table], tables, error=TypeError
+        )
     return dataset
 
 
@@ -82,7 +68,7 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[
         rows = rows.repartition(npartitions=math.ceil(rows.npartitions / write.repartition_ratio))
     if not write.shuffle:
         return rows
-    check_names("partition_on: ", "column", partition_on, rows.columns)
+    errors.check_names("partition_on: ", "column", partition_on, rows.columns)
     by = normalize_arg("bucket_by", write.bucket_by)
     return shuffle_by_key(rows, partition_on, by, write.num_buckets)
 
@@ -92,24 +78,19 @@ def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     plan = plan_write(write)
     rows = _arrange_rows(write, plan.spec.partition_on)
     parts = [] if rows is None else rows.to_delayed()
-    tasks = [TaskRef(part.key) for part in parts]
     run = _write_buckets if write.shuffle else _write_partition
-    return write_as_delayed(write, plan, parts[:1], tasks, run)
+    return write_as_delayed(write, plan, parts[:1], [TaskRef(part.key) for part in parts], run)
 
 
 def _write_partition(plan: WritePlan, frame: pd.DataFrame) -> Written:
     """Write the rows; without rows a file of the schema, unless the dataset has partition keys."""
     is_empty = plan.spec.partition_on and not len(frame)
-    return write_parts(plan, [] if is_empty else [_without_index(frame)])
+    return write_parts(plan, [] if is_empty else [frame.reset_index(drop=True)])
 
 
 def _write_buckets(plan: WritePlan, frame: pd.DataFrame) -> Written:
     """Write the rows of each bucket; a shuffle may leave partitions empty."""
-    return write_parts(plan, [_without_index(rows) for rows in buckets(frame) if len(rows)])
-
-
-def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.reset_index(drop=True)
+    return write_parts(plan, [rows.reset_index(drop=True) for rows in buckets(frame) if len(rows)])
 
 
 # -- reads ---------------------------------------------------------------------------------------------------
@@ -189,19 +170,17 @@ def collect_dataset_metadata(
     [3]
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    files = plan_footers(dataset, predicates, frac)
-    result: dd.DataFrame = from_map(
-        _row_groups, files, "collect_metadata", no_row_groups(), dataset.store_factory
-    )
+    files, meta = dataset_read.plan_footers(dataset, predicates, frac), dataset_read.no_row_groups()
+    result: dd.DataFrame = from_map(_row_groups, files, "collect_metadata", meta, dataset.store_factory)
     return result
 
 
 def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame:
-    return no_row_groups() if file is None else row_groups(store, *file)
+    return dataset_read.no_row_groups() if file is None else dataset_read.row_groups(store, *file)
 
 
 @attrs.frozen
-class _HashDataset(DatasetRead):
+class _HashDataset(dataset_read.DatasetRead):
     """Hash a dataset, whatever the order of its rows.
 
     Parameters
@@ -270,11 +249,10 @@ class _HashDataset(DatasetRead):
 def hash_dataset(read: _HashDataset) -> dd.Series:
     plan, keys = with_stores(read, picklable_store).plan(), read.keys
     counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
-    check_names("group_key: ", "column", keys, plan.context.columns or ())
+    errors.check_names("group_key: ", "column", keys, plan.context.columns or ())
     if keys:
         return _hashes_by_group(plan, counted, keys)
-    tasks = list(enumerate(plan.tasks()))
-    meta = pd.Series(dtype="uint64")
+    tasks, meta = list(enumerate(plan.tasks())), pd.Series(dtype="uint64")
     result: dd.Series = from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
     return result
 
@@ -282,12 +260,8 @@ def hash_dataset(read: _HashDataset) -> dd.Series:
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
     if task is None:
         return pd.Series(dtype="uint64")
-    hashed = hash_rows(read_frame(context, task[1]), counted)
+    hashed = kernels.hash_rows(read_frame(context, task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
-
-
-#: what tasks that hash groups share: the read, columns to hash, columns of the group keys
-_HashContext: TypeAlias = tuple[ReadContext, list[str], list[str]]
 
 
 def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.Series:
@@ -298,8 +272,8 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
         context=context,
         tasks=plan.tasks() or [None],
         run=_hash_groups,
-        finish=merge_hashes,
-        merge=merge_hashes,
+        finish=kernels.merge_hashes,
+        merge=kernels.merge_hashes,
         steps=("prepare", "groups", "sum"),
     )
     with dask.config.set({"dataframe.convert-string": False}):
@@ -308,9 +282,10 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
     return result
 
 
-def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]:
+def _hash_groups(context: tuple[ReadContext, list[str], list[str]], task: ReadTask | None) -> pd.Series[int]:
+    """Hash the groups of one task; the context is the read, the columns to hash, and the group keys."""
     read, counted, keys = context
-    return hash_groups(read_frame(read, task), counted, keys)
+    return kernels.hash_groups(read_frame(read, task), counted, keys)
 
 
 # -- shuffles by partition columns and hash buckets: all rows of a key are packed into one compressed value --
@@ -330,37 +305,29 @@ def _names(group_key: str | Iterable[str]) -> list[str]:
 def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFrame:
     """Pack all but the key columns of a dask DataFrame into one column of bytes; nothing is computed."""
     keys = _names(group_key)
-    packed: dd.DataFrame = df.map_partitions(
-        pack_payload_pandas, keys, meta=pack_payload_pandas(df._meta, keys)
-    )
+    meta = pack_payload_pandas(df._meta, keys)
+    packed: dd.DataFrame = df.map_partitions(pack_payload_pandas, keys, meta=meta)
     return packed
 
 
 def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
     """Pack all but the key columns: one row per key, in the order of their first rows."""
-    keys = _names(group_key)
-    groups = (
-        partition.groupby(keys, sort=False, dropna=False, observed=True).indices if len(partition) else {}
-    )
-    first = np.array(sorted(rows[0] for rows in groups.values()), dtype=np.int64)
+    keys, groups = _names(group_key), {}
+    if len(partition):
+        groups = partition.groupby(keys, sort=False, dropna=False, observed=True).indices
     by_first = {rows[0]: rows for rows in groups.values()}
+    first = np.array(sorted(by_first), dtype=np.int64)
     nested = _nested_columns(partition)
-    table = _wide_codes(pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True))
+    table = pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True)
+    # categories with 32-bit codes, so that those of other partitions fit as well
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            wide = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
+            table = table.set_column(number, field.with_type(wide), table.column(number).cast(wide))
     table = arrow.append_columns(table, ((name, pa.array(partition[name])) for name in nested))
     packed = partition[keys].iloc[first].reset_index(drop=True)
     payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
     return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})
-
-
-def _wide_codes(table: pa.Table) -> pa.Table:
-    """Categories with 32-bit codes, so that those of other partitions fit as well."""
-    fields = [
-        field.with_type(pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered))
-        if pa.types.is_dictionary(field.type)
-        else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields, metadata=table.schema.metadata))
 
 
 def _compress(table: pa.Table) -> bytes:
@@ -409,9 +376,9 @@ def shuffle_by_key(
     if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
         raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
-    check_names("Cannot bucket by ", "column", columns, ddf.columns)
-    arguments = (columns, num_buckets)
-    numbered = ddf.map_partitions(_hash_bucket, *arguments, meta=_hash_bucket(ddf._meta, *arguments))
+    errors.check_names("Cannot bucket by ", "column", columns, ddf.columns)
+    meta = _hash_bucket(ddf._meta, columns, num_buckets)
+    numbered = ddf.map_partitions(_hash_bucket, columns, num_buckets, meta=meta)
     by = [*keys, _KTK_HASH_BUCKET]
     method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
     packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
@@ -442,8 +409,8 @@ def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each bucket of a partition of :func:`shuffle_by_key`, without the bucket column."""
     if _KTK_HASH_BUCKET not in frame:
         return [frame]
-    parts = [rows.drop(columns=_KTK_HASH_BUCKET) for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)]
-    return parts or [frame.drop(columns=_KTK_HASH_BUCKET)]
+    parts = [rows for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)] or [frame]
+    return [rows.drop(columns=_KTK_HASH_BUCKET) for rows in parts]
 
 
 # -- DataFrames of tasks -------------------------------------------------------------------------------------
@@ -547,9 +514,8 @@ class _UpdateDataset(UpdateDataset):
     table_name: str = attrs.field(default=TABLE, init=False)
 
 
-_EXAMPLE = Example(
-    ("import dask.dataframe as dd", "data = dd.from_pandas(pd.concat(data), npartitions=1)"), SYNC
-)
+_CONVERT = "data = dd.from_pandas(pd.concat(data), npartitions=1)"
+_EXAMPLE = Example(("import dask.dataframe as dd", _CONVERT), SYNC)
 
 
 @define_facade(_StoreDataset, example=_EXAMPLE)
@@ -575,7 +541,7 @@ def update_dataset_from_ddf(update: _UpdateDataset) -> Delayed:
 
 
 @attrs.frozen
-class _ReadTable(ReadTable):
+class _ReadTable(dataset_read.ReadTable):
     """Parameters of the façade.
 
     Parameters
@@ -622,18 +588,14 @@ def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
         if not isinstance(index, str):
             raise TypeError(f"dask_index_on must be the name of a column but is a {type(index).__name__}")
         if normalize_arg("dispatch_by", read.dispatch_by):
-            raise ValueError(
-                "dask_index_on and dispatch_by cannot be used together: a partition has one value of the "
-                "index"
-            )
+            reason = "a partition has one value of the index"
+            raise ValueError(f"dask_index_on and dispatch_by cannot be used together: {reason}")
         if isinstance(columns, list) and index not in columns:
             columns = [*columns, index]
         read = attrs.evolve(read, columns=columns, dispatch_by=[index])
     plan = read.plan(same_categories=True)
-    context, tasks = plan.context, plan.tasks()
-    meta = _meta(context, index)
+    tasks, meta = plan.tasks(), _meta(plan.context, index)
     divisions = None if index is None else _divisions(tasks, meta)
-    result: dd.DataFrame = from_map(
-        _read, tasks, "read_dataset", meta, context, index, len(tasks) < 2, divisions=divisions
-    )
+    arguments = plan.context, index, len(tasks) < 2
+    result: dd.DataFrame = from_map(_read, tasks, "read_dataset", meta, *arguments, divisions=divisions)
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import dask.dataframe as dd
@@ -11,12 +11,11 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.dataframe import buckets, from_map, shuffle_by_key
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query, project
@@ -24,18 +23,10 @@ from kartothek_cube.io_components.write import cube_writes, write_commit, write_
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "append_to_cube_from_dataframe",
-    "build_cube_from_dataframe",
-    "cleanup_cube_dataframe",
-    "collect_stats_dataframe",
-    "copy_cube_dataframe",
-    "delete_cube_dataframe",
-    "extend_cube_from_dataframe",
-    "query_cube_dataframe",
-    "remove_partitions_dataframe",
-    "update_cube_from_dataframe",
-)
+__all__ = ["build_cube_from_dataframe", "extend_cube_from_dataframe"]
+__all__ += ["append_to_cube_from_dataframe", "update_cube_from_dataframe"]
+__all__ += ["query_cube_dataframe", "collect_stats_dataframe", "remove_partitions_dataframe"]
+__all__ += ["cleanup_cube_dataframe", "copy_cube_dataframe", "delete_cube_dataframe"]
 
 Frames = dict[str, dd.DataFrame]
 DaskInput: TypeAlias = dd.DataFrame | Mapping[str, dd.DataFrame]
@@ -44,21 +35,16 @@ DaskInput: TypeAlias = dd.DataFrame | Mapping[str, dd.DataFrame]
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def _by_id(data: DaskInput, cube: Cube) -> Frames:
-    frames = dict(data) if isinstance(data, Mapping) else {cube.seed_dataset: data}
+def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
+    """Plan a write; columns and types of the input are checked, which need no rows."""
+    write = executor.with_factories(write)
+    frames = dict(write.data) if isinstance(write.data, Mapping) else {write.cube.seed_dataset: write.data}
     for name, frame in frames.items():
         if not isinstance(frame, dd.DataFrame):
             raise TypeError(
                 f"data must be a dask DataFrame or a dict of dataset id to these, "
                 f"but for dataset {name!r} it is {type(frame).__name__}"
             )
-    return frames
-
-
-def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
-    """Plan a write; columns and types of the input are checked, which need no rows."""
-    write = executor.with_factories(write)
-    frames = _by_id(write.data, write.cube)
     plan = write.plan(frames)
     write_tasks.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
     return plan, frames
@@ -66,12 +52,9 @@ def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
 
 def _write_partitions(plan: WritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
     """Write each partition of each frame in one task, then commit."""
-    inputs: list[Delayed] = []
-    tasks: list[List] = []
-    for name, frame in frames.items():
-        parts = frame.to_delayed()
-        inputs += parts[:1]
-        tasks += [List(name, TaskRef(part.key)) for part in parts]
+    parts = {name: frame.to_delayed() for name, frame in frames.items()}
+    inputs = [part for each in parts.values() for part in each[:1]]
+    tasks = [List(name, TaskRef(part.key)) for name, each in parts.items() for part in each]
     return executor.answer_as_delayed(write_commit.write_job(plan.with_write_id(), tasks, function), inputs)
 
 
@@ -111,16 +94,9 @@ def _read(
 
 # -- façades -------------------------------------------------------------------------------------------------
 
-P = ParamSpec("P")
-
 _TYPES = {**executor.TYPES, "DataT": "DaskInput"}
-_EXAMPLE = Example(
-    (
-        "import dask.dataframe as dd",
-        "data = {name: dd.from_pandas(df, npartitions=1) for name, df in data.items()}",
-    ),
-    executor.SYNC,
-)
+_CONVERT = "data = {name: dd.from_pandas(df, npartitions=1) for name, df in data.items()}"
+_EXAMPLE = Example(("import dask.dataframe as dd", _CONVERT), executor.SYNC)
 
 
 @attrs.frozen
@@ -143,21 +119,14 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
     plan, frames = _plan(build)
     if not build.shuffle:
         return _write_partitions(plan, frames, _write_partition)
-    frames = {
-        name: shuffle_by_key(
-            frame.map_partitions(
-                _derive_columns, plan.specs[name], meta=_derive_columns(frame._meta, plan.specs[name])
-            ),
-            plan.specs[name].partition_on,
-            build.bucket_by,
-            build.num_buckets,
-        )
-        for name, frame in frames.items()
-    }
+    for name, frame in frames.items():
+        spec = plan.specs[name]
+        derived = frame.map_partitions(_derive_columns, spec, meta=_derive_columns(frame._meta, spec))
+        frames[name] = shuffle_by_key(derived, spec.partition_on, build.bucket_by, build.num_buckets)
     return _write_partitions(plan, frames, _write_buckets)
 
 
-def _write(name: str, write: Callable[P, cube_writes.CubeWrite[DaskInput]]) -> Callable[P, Delayed]:
+def _write(operation: str, write: Callable[P, cube_writes.CubeWrite[DaskInput]]) -> Callable[P, Delayed]:
     """The façade of a write without a shuffle."""
 
     def run(write: cube_writes.CubeWrite[DaskInput]) -> Delayed:
@@ -168,12 +137,12 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[DaskInput]]) -> C
         "checks and writes each partition of the input, the last one commits the cube. The Delayed gives "
         "the datasets. Cells are unique within a partition of the input."
     )
-    return facade(__name__, name, write, run, note, _TYPES, example=_EXAMPLE)
+    return facade(__name__, f"{operation}_from_dataframe", write, run, note, _TYPES, example=_EXAMPLE)
 
 
 def _delayed(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Delayed]:
     """The façade whose functions return the answer of a job as a Delayed."""
-    return executor.delayed_facade(__name__, name, operation)
+    return executor.delayed_facade(__name__, f"{name}_dataframe", operation)
 
 
 @define_facade(
@@ -197,19 +166,13 @@ def query_cube_dataframe(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
     return result
 
 
-extend_cube_from_dataframe = _write(
-    "extend_cube_from_dataframe", cube_writes.ExtendCube[DaskInput, StoreFactoryInput]
-)
+extend_cube_from_dataframe = _write("extend_cube", cube_writes.ExtendCube[DaskInput, StoreFactoryInput])
 append_to_cube_from_dataframe = _write(
-    "append_to_cube_from_dataframe", cube_writes.AppendToCube[DaskInput, StoreFactoryInput]
+    "append_to_cube", cube_writes.AppendToCube[DaskInput, StoreFactoryInput]
 )
-update_cube_from_dataframe = _write(
-    "update_cube_from_dataframe", cube_writes.UpdateCube[DaskInput, StoreFactoryInput]
-)
-remove_partitions_dataframe = _delayed(
-    "remove_partitions_dataframe", cube_writes.RemovePartitions[StoreFactoryInput]
-)
-delete_cube_dataframe = _delayed("delete_cube_dataframe", executor.DeleteCubeBlocks)
-cleanup_cube_dataframe = _delayed("cleanup_cube_dataframe", executor.CleanupCubeBlocks)
-copy_cube_dataframe = _delayed("copy_cube_dataframe", executor.CopyCubeBlocks)
-collect_stats_dataframe = _delayed("collect_stats_dataframe", executor.CollectStatsBlocks)
+update_cube_from_dataframe = _write("update_cube", cube_writes.UpdateCube[DaskInput, StoreFactoryInput])
+remove_partitions_dataframe = _delayed("remove_partitions", cube_writes.RemovePartitions[StoreFactoryInput])
+delete_cube_dataframe = _delayed("delete_cube", executor.DeleteCubeBlocks)
+cleanup_cube_dataframe = _delayed("cleanup_cube", executor.CleanupCubeBlocks)
+copy_cube_dataframe = _delayed("copy_cube", executor.CopyCubeBlocks)
+collect_stats_dataframe = _delayed("collect_stats", executor.CollectStatsBlocks)

@@ -16,14 +16,8 @@ from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io.dask._dask_executor import (
-    SYNC,
-    SYNC_ALL,
-    answer_as_delayed,
-    delayed_inputs,
-    picklable_store,
-    results_as_delayed,
-)
+from kartothek_cube.io.dask import _dask_executor as executor
+from kartothek_cube.io.dask._dask_executor import SYNC, SYNC_ALL, answer_as_delayed, picklable_store
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frame
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
@@ -35,15 +29,9 @@ from kartothek_cube.io_components.write.write_commit import RunWrite, finish_dat
 from kartothek_cube.io_components.write.write_plan import WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "delete_dataset__delayed",
-    "delete_dataset_rows__delayed",
-    "garbage_collect_dataset__delayed",
-    "read_dataset_as_delayed",
-    "read_table_as_delayed",
-    "store_delayed_as_dataset",
-    "update_dataset_from_delayed",
-)
+__all__ = ["read_dataset_as_delayed", "read_table_as_delayed"]
+__all__ += ["store_delayed_as_dataset", "update_dataset_from_delayed"]
+__all__ += ["delete_dataset__delayed", "delete_dataset_rows__delayed", "garbage_collect_dataset__delayed"]
 
 DeleteScopeInput: TypeAlias = Sequence[dict[str, Any]] | Delayed | None
 
@@ -62,8 +50,7 @@ def write_as_delayed(
     run: RunWrite,
 ) -> Delayed:
     """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
-    job = write_dataset_job(plan, tasks, run)
-    scope = getattr(write, "delete_scope", None)
+    job, scope = write_dataset_job(plan, tasks, run), getattr(write, "delete_scope", None)
     if not isinstance(scope, Delayed):
         return answer_as_delayed(job, inputs)
     job = attrs.evolve(job, finish=partial(_finish_with_scope, plan))
@@ -83,15 +70,14 @@ def _finish_with_scope(plan: WritePlan, results: Iterable[Any]) -> DatasetMetada
     return finish_dataset_write(with_scope(plan, delete_scope), parts)
 
 
-def check_table(table: object) -> str:
-    """Check the type of a table name."""
-    if not isinstance(table, str):
-        raise TypeError(f"table must be the name of a table but is {table!r}")
-    return table
+def _table_name(arguments: Any) -> str:
+    if not isinstance(arguments.table, str):
+        raise TypeError(f"table must be the name of a table but is {arguments.table!r}")
+    return arguments.table
 
 
 #: default of the field for the name of a table, which some façades call ``table``
-TABLE = attrs.Factory(lambda arguments: check_table(arguments.table), takes_self=True)
+TABLE = attrs.Factory(_table_name, takes_self=True)
 
 
 # -- reads ---------------------------------------------------------------------------------------------------
@@ -99,7 +85,7 @@ TABLE = attrs.Factory(lambda arguments: check_table(arguments.table), takes_self
 
 def _read(read: ReadDataset) -> list[Delayed]:
     plan = with_stores(read, picklable_store).plan(same_categories=True)
-    return results_as_delayed(read_dataset_job(plan.context, plan.tasks(), read_frame, "partition"))
+    return executor.results_as_delayed(read_dataset_job(plan.context, plan.tasks(), read_frame, "partition"))
 
 
 @define_facade(ReadDataset, example=SYNC_ALL)
@@ -170,7 +156,7 @@ def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[De
 
     Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.
     """
-    return results_as_delayed(with_stores(collect, picklable_store).job(collect.chunk_size))
+    return executor.results_as_delayed(with_stores(collect, picklable_store).job(collect.chunk_size))
 
 
 # -- functions whose arguments differ ------------------------------------------------------------------------
@@ -222,7 +208,7 @@ class _UpdateDataset(UpdateDataset):
 
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each Delayed in one task, then commit."""
-    inputs, tasks = delayed_inputs(write.delayed_tasks)
+    inputs, tasks = executor.delayed_inputs(write.delayed_tasks)
     return write_as_delayed(write, plan_write(write), inputs, tasks, write_tasks.write_part)
 
 

@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec
+from typing import Any, TypeAlias
 
 from dask.delayed import Delayed
 
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io_components.computed_dataset import ComputeDataset
-from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade
-from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
+from kartothek_cube.io_components import computed_dataset, delete_rows
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade
+from kartothek_cube.io_components.maintenance import verify_cube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
-from kartothek_cube.io_components.write import build_index, cube_writes, rewrite
-from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_tasks import write_part
+from kartothek_cube.io_components.write import cube_writes, rewrite, write_commit, write_tasks
+from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 
-__all__ = (
-    "append_to_cube_from_delayed",
-    "build_column_statistics_delayed",
-    "build_cube_from_delayed",
-    "cleanup_cube_delayed",
-    "collect_stats_delayed",
-    "compact_cube_delayed",
-    "compute_dataset_delayed",
-    "copy_cube_delayed",
-    "delete_cube_delayed",
-    "delete_rows_delayed",
-    "extend_cube_from_delayed",
-    "query_cube_delayed",
-    "remove_partitions_delayed",
-    "update_cube_from_delayed",
-    "verify_cube_delayed",
-)
+__all__ = ["build_cube_from_delayed", "extend_cube_from_delayed"]
+__all__ += ["append_to_cube_from_delayed", "update_cube_from_delayed"]
+__all__ += ["query_cube_delayed", "compute_dataset_delayed"]
+__all__ += ["delete_rows_delayed", "remove_partitions_delayed", "delete_cube_delayed", "copy_cube_delayed"]
+__all__ += ["cleanup_cube_delayed", "compact_cube_delayed", "build_column_statistics_delayed"]
+__all__ += ["collect_stats_delayed", "verify_cube_delayed"]
 
 
-P = ParamSpec("P")
+Data: TypeAlias = Iterable[Delayed]
+_TYPES = {**executor.TYPES, "DataT": "Iterable[Delayed]"}
+_UPDATE = cube_writes.UpdateCube[Data, StoreFactoryInput]
 
 
-_UPDATE = cube_writes.UpdateCube[Iterable[Delayed], StoreFactoryInput]
-
-
-def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[Delayed]]]) -> Callable[P, Delayed]:
+def _write(operation: str, write: Callable[P, cube_writes.CubeWrite[Data]]) -> Callable[P, Delayed]:
     """The façade of a write: one task per Delayed, then a commit."""
 
-    def run(write: cube_writes.CubeWrite[Iterable[Delayed]]) -> Delayed:
+    def run(write: cube_writes.CubeWrite[Data]) -> Delayed:
         plan = executor.with_factories(write).plan()
         items, tasks = executor.delayed_inputs(write.data)
-        return executor.answer_as_delayed(write_job(plan.with_write_id(), tasks, write_part), items)
+        job = write_commit.write_job(plan.with_write_id(), tasks, write_tasks.write_part)
+        return executor.answer_as_delayed(job, items)
 
     note = (
         "``data`` are Delayed objects. One task checks and writes each of them, the last one commits "
@@ -60,14 +47,12 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[Delayed]
     convert, datasets = "data = [dask.delayed(data)]", "datasets = list(data)"
     setup = (convert,) if write is _UPDATE else (datasets, convert)
     example = Example(("import dask", *setup), executor.SYNC, ", datasets" if len(setup) > 1 else "")
-    return facade(
-        __name__, name, write, run, note, {**executor.TYPES, "DataT": "Iterable[Delayed]"}, example=example
-    )
+    return facade(__name__, f"{operation}_from_delayed", write, run, note, _TYPES, example=example)
 
 
 def _delayed(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Delayed]:
     """The façade whose functions return the answer of a job as a Delayed."""
-    return executor.delayed_facade(__name__, name, operation)
+    return executor.delayed_facade(__name__, f"{name}_delayed", operation)
 
 
 @define_facade(
@@ -87,27 +72,19 @@ def query_cube_delayed(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
     return executor.results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 
 
-build_cube_from_delayed = _write(
-    "build_cube_from_delayed", cube_writes.BuildParts[Iterable[Delayed], StoreFactoryInput]
-)
-extend_cube_from_delayed = _write(
-    "extend_cube_from_delayed", cube_writes.ExtendParts[Iterable[Delayed], StoreFactoryInput]
-)
-append_to_cube_from_delayed = _write(
-    "append_to_cube_from_delayed", cube_writes.AppendParts[Iterable[Delayed], StoreFactoryInput]
-)
-update_cube_from_delayed = _write("update_cube_from_delayed", _UPDATE)
-remove_partitions_delayed = _delayed(
-    "remove_partitions_delayed", cube_writes.RemovePartitions[StoreFactoryInput]
-)
-delete_rows_delayed = _delayed("delete_rows_delayed", DeleteRows[StoreFactoryInput])
-delete_cube_delayed = _delayed("delete_cube_delayed", executor.DeleteCubeBlocks)
-cleanup_cube_delayed = _delayed("cleanup_cube_delayed", executor.CleanupCubeBlocks)
-copy_cube_delayed = _delayed("copy_cube_delayed", executor.CopyCubeBlocks)
+build_cube_from_delayed = _write("build_cube", cube_writes.BuildParts[Data, StoreFactoryInput])
+extend_cube_from_delayed = _write("extend_cube", cube_writes.ExtendParts[Data, StoreFactoryInput])
+append_to_cube_from_delayed = _write("append_to_cube", cube_writes.AppendParts[Data, StoreFactoryInput])
+update_cube_from_delayed = _write("update_cube", _UPDATE)
+remove_partitions_delayed = _delayed("remove_partitions", cube_writes.RemovePartitions[StoreFactoryInput])
+delete_rows_delayed = _delayed("delete_rows", delete_rows.DeleteRows[StoreFactoryInput])
+delete_cube_delayed = _delayed("delete_cube", executor.DeleteCubeBlocks)
+cleanup_cube_delayed = _delayed("cleanup_cube", executor.CleanupCubeBlocks)
+copy_cube_delayed = _delayed("copy_cube", executor.CopyCubeBlocks)
 build_column_statistics_delayed = _delayed(
-    "build_column_statistics_delayed", build_index.BuildColumnStatistics[StoreFactoryInput]
+    "build_column_statistics", BuildColumnStatistics[StoreFactoryInput]
 )
-collect_stats_delayed = _delayed("collect_stats_delayed", executor.CollectStatsBlocks)
-compact_cube_delayed = _delayed("compact_cube_delayed", rewrite.CompactCube[StoreFactoryInput])
-verify_cube_delayed = _delayed("verify_cube_delayed", VerifyCube[StoreFactoryInput])
-compute_dataset_delayed = _delayed("compute_dataset_delayed", ComputeDataset[StoreFactoryInput])
+collect_stats_delayed = _delayed("collect_stats", executor.CollectStatsBlocks)
+compact_cube_delayed = _delayed("compact_cube", rewrite.CompactCube[StoreFactoryInput])
+verify_cube_delayed = _delayed("verify_cube", verify_cube.VerifyCube[StoreFactoryInput])
+compute_dataset_delayed = _delayed("compute_dataset", computed_dataset.ComputeDataset[StoreFactoryInput])

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 import attrs
@@ -124,8 +124,7 @@ def read_log(blobs: BlobStore, uuid: str, names: Sequence[str] | None = None) ->
     if start >= 0:
         state.apply(start, _read_checkpoint(blobs, _key(uuid, start, "checkpoint.parquet")))
     needed = range(start + 1, newest + 1)
-    missing = sorted(set(needed) - set(versions))
-    if missing:
+    if missing := sorted(set(needed) - set(versions)):
         raise CorruptDatasetError(_key(uuid, missing[0]), f"this version is missing; {_REMEDY}")
     for number in needed:
         state.apply(number, _read_version(blobs, _key(uuid, number)))
@@ -168,8 +167,7 @@ def newest_record(
     blobs: BlobStore, uuid: str, names: Sequence[str]
 ) -> tuple[str, int, Mapping[str, str] | None] | None:
     """Key and number of the newest version, and what it tells of the dataset; None without a version."""
-    versions = _list_versions(names)
-    if not versions:
+    if not (versions := _list_versions(names)):
         return None
     key = _key(uuid, versions[-1])
     return key, versions[-1], _record_of(_read_version(blobs, key))
@@ -199,10 +197,9 @@ def read_iceberg_state(blobs: BlobStore, uuid: str, version: int) -> str | None:
         return None
     key = iceberg_key(uuid, version)
     try:
-        state: str = json.loads(get_required(blobs, key))["properties"][ICEBERG_STATE]
+        return cast(str, json.loads(get_required(blobs, key))["properties"][ICEBERG_STATE])
     except (ValueError, LookupError, TypeError) as error:
         raise CorruptDatasetError(key, f"these are no metadata of this library; {_REMEDY}") from error
-    return state
 
 
 def store_location(blobs: BlobStore, uuid: str) -> str:
@@ -211,10 +208,8 @@ def store_location(blobs: BlobStore, uuid: str) -> str:
     remote = blobs.remote_url(key)
     location = blobs.local_path(key) or (remote and remote[0])
     if location is None:
-        raise ValueError(
-            f"Dataset {uuid!r} cannot be published: Iceberg tables name their files by absolute paths, and "
-            "this store has none"
-        )
+        reason = "Iceberg tables name their files by absolute paths, and this store has none"
+        raise ValueError(f"Dataset {uuid!r} cannot be published: {reason}")
     return location.removesuffix(key)
 
 
@@ -226,11 +221,9 @@ def published_keys(blobs: BlobStore, uuid: str) -> set[str]:
     # Order matters: a publisher stages its files, then reads the header, then puts the version. A collection
     # writes tombstones into the header, then calls this. So either the files are seen here, or the
     # publisher has read a header of which no file has a tombstone.
-    names = list_log(blobs, uuid)
-    if not names:
+    if not (names := list_log(blobs, uuid)):
         return set()
-    paths = set(read_log(blobs, uuid, names).files)
-    newest = max(_list_versions(names), default=-1)
+    paths, newest = set(read_log(blobs, uuid, names).files), max(_list_versions(names), default=-1)
     for name in names:
         match = _STAGE.fullmatch(name)
         if match is not None and int(match[1]) > newest:
@@ -264,8 +257,7 @@ def stage_version(blobs: BlobStore, uuid: str, version: int, actions: Sequence[A
 
 def add_version(blobs: BlobStore, uuid: str, new: LogState, actions: Sequence[Action]) -> None:
     """Put the next version, after which the log is `new`; PreconditionFailed if another one was faster."""
-    version = new.version
-    key = _key(uuid, version)
+    version, key = new.version, _key(uuid, new.version)
     blobs.put_if(key, _to_lines(actions), None)
     if version and not blobs.exists(_key(uuid, version - 1)):
         # the log was deleted since it was read: without the versions before it, this one is damage
@@ -305,37 +297,25 @@ def _to_lines(actions: Sequence[Action]) -> bytes:
 
 
 _TEXT, _LONG, _MAP = pa.string(), pa.int64(), pa.map_(pa.string(), pa.string())
-_ADD = {
+_INT, _FLAG, _TEXTS = pa.int32(), pa.bool_(), pa.list_(_TEXT)
+_FORMAT = pa.struct({"provider": _TEXT, "options": _MAP})
+_FILE = {
     "path": _TEXT,
     "partitionValues": _MAP,
     "size": _LONG,
     "modificationTime": _LONG,
-    "dataChange": pa.bool_(),
-    "stats": _TEXT,
+    "dataChange": _FLAG,
 }
-_METADATA = {
-    "id": _TEXT,
-    "name": _TEXT,
-    "description": _TEXT,
-    "format": pa.struct({"provider": _TEXT, "options": _MAP}),
-    "schemaString": _TEXT,
-    "partitionColumns": pa.list_(_TEXT),
-    "configuration": _MAP,
-    "createdTime": _LONG,
-}
-_PROTOCOL = {
-    "minReaderVersion": pa.int32(),
-    "minWriterVersion": pa.int32(),
-    "readerFeatures": pa.list_(_TEXT),
-    "writerFeatures": pa.list_(_TEXT),
-}
+_NAMES = {"id": _TEXT, "name": _TEXT, "description": _TEXT, "format": _FORMAT, "schemaString": _TEXT}
+_SETTINGS = {"partitionColumns": _TEXTS, "configuration": _MAP, "createdTime": _LONG}
+_VERSIONS = {"minReaderVersion": _INT, "minWriterVersion": _INT}
 _CHECKPOINT_SCHEMA = pa.schema(
     {
         "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
-        "add": pa.struct(_ADD),
-        "remove": pa.struct({"path": _TEXT, "deletionTimestamp": _LONG, "dataChange": pa.bool_()}),
-        "metaData": pa.struct(_METADATA),
-        "protocol": pa.struct(_PROTOCOL),
+        "add": pa.struct({**_FILE, "stats": _TEXT}),
+        "remove": pa.struct({"path": _TEXT, "deletionTimestamp": _LONG, "dataChange": _FLAG}),
+        "metaData": pa.struct({**_NAMES, **_SETTINGS}),
+        "protocol": pa.struct({**_VERSIONS, "readerFeatures": _TEXTS, "writerFeatures": _TEXTS}),
     }
 )
 
@@ -359,17 +339,13 @@ def _read_checkpoint(blobs: BlobStore, key: str) -> list[Action]:
         table = pq.read_table(content, columns=["add", "metaData", "protocol"])
         rows = table.to_pylist(maps_as_pydicts="strict")
     except (pa.ArrowException, OSError) as error:
-        raise CorruptDatasetError(
-            key, f"the checkpoint of the Delta log is not readable ({error}); {_REMEDY}"
-        ) from error
+        reason = f"the checkpoint of the Delta log is not readable ({error}); {_REMEDY}"
+        raise CorruptDatasetError(key, reason) from error
     return [{name: part} for row in rows for name, part in row.items() if part is not None]
 
 
 # -- types --------------------------------------------------------------------------------------------------
 
-
-#: as JSON: the name of a primitive type, or an object
-DeltaType: TypeAlias = str | dict[str, Any]
 
 #: columns with statistics, as other writers of the format do by default
 _STATS_COLUMNS = 32
@@ -451,7 +427,8 @@ def unite_types(types: Iterable[pa.DataType]) -> pa.DataType:
     return pa.unify_schemas(schemas, promote_options="permissive").field("column").type
 
 
-def _delta_type(dtype: pa.DataType) -> DeltaType:
+def _delta_type(dtype: pa.DataType) -> str | dict[str, Any]:
+    """A type as JSON: the name of a primitive type, or an object."""
     if dtype in _PRIMITIVES:
         return _PRIMITIVES[dtype]
     if pat.is_decimal(dtype):
@@ -462,21 +439,17 @@ def _delta_type(dtype: pa.DataType) -> DeltaType:
         types = {"keyType": _delta_type(dtype.key_type), "valueType": _delta_type(dtype.item_type)}
         return {"type": "map", **types, "valueContainsNull": True}
     if pat.is_struct(dtype):
-        return _struct(dtype)
+        return struct_type(dtype)
     raise _NoDeltaTypeError(dtype)
 
 
-def _struct(fields: Iterable[pa.Field]) -> dict[str, Any]:
+def struct_type(fields: Iterable[pa.Field]) -> dict[str, Any]:
+    """A struct as JSON, as which a table has its columns of types from :func:`table_type`."""
     described = [
         {"name": field.name, "type": _delta_type(field.type), "nullable": True, "metadata": {}}
         for field in fields
     ]
     return {"type": "struct", "fields": described}
-
-
-def schema_string(schema: pa.Schema) -> str:
-    """``schemaString`` of a table with columns of types from :func:`table_type`."""
-    return json.dumps(_struct(schema))
 
 
 def has_null_type(dtype: pa.DataType) -> bool:
@@ -510,20 +483,15 @@ def partition_texts(values: pa.Array) -> list[str | None]:
 
 
 def _partition_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return _FLOATS.get(str(value), str(value))
+    if isinstance(value, bool | float):
+        return _NAMES_OF_VALUES.get(str(value), str(value))
     if isinstance(value, datetime):
-        if value.tzinfo is not None:
-            return _format_time(value)
-        return value.isoformat(" ", "microseconds" if value.microsecond else "seconds")
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    return str(value)
+        # str has a space between date and time, and microseconds if there are any
+        return str(value) if value.tzinfo is None else _format_time(value)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_NAMES_OF_VALUES = {"True": "true", "False": "false", "nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _format_time(value: datetime) -> str:
@@ -562,13 +530,12 @@ def value_ranges(
     footer: pq.FileMetaData, schema: pa.Schema, columns: Iterable[str]
 ) -> dict[str, tuple[Any, Any]]:
     """Smallest and largest value of those columns for which the footer has both."""
-    flat = _flat_columns(footer)
-    bounds = {
-        name: _bounds(_chunk_statistics(footer, flat[name]), schema.field(name).type)
-        for name in columns
-        if name in flat
-    }
-    return {name: pair for name, pair in bounds.items() if pair is not None}
+    flat, ranges = _flat_columns(footer), {}
+    for name in set(columns) & flat.keys():
+        bounds = _bounds(_chunk_statistics(footer, flat[name]), schema.field(name).type)
+        if bounds is not None:
+            ranges[name] = bounds
+    return ranges
 
 
 def _flat_columns(footer: pq.FileMetaData) -> dict[str, int]:
@@ -586,7 +553,9 @@ def _chunk_statistics(footer: pq.FileMetaData, column: int) -> list[Any]:
 
 def _bounds(chunks: Sequence[Any], dtype: pa.DataType) -> tuple[Any, Any] | None:
     """Bounds of a column in all row groups; None where the footer has none that other engines share."""
-    if not (pat.is_integer(dtype) or pat.is_floating(dtype) or pat.is_temporal(dtype) or _is_text(dtype)):
+    values = dtype.value_type if pat.is_dictionary(dtype) else dtype
+    is_text = pat.is_string(values) or pat.is_large_string(values)
+    if not (pat.is_integer(dtype) or pat.is_floating(dtype) or pat.is_temporal(dtype) or is_text):
         return None
     # a row group of nulls has no bounds
     filled = [chunk for chunk in chunks if chunk.has_min_max or chunk.num_values]
@@ -599,19 +568,9 @@ def _bounds(chunks: Sequence[Any], dtype: pa.DataType) -> tuple[Any, Any] | None
         return None
 
 
-def _is_text(dtype: pa.DataType) -> bool:
-    if pat.is_dictionary(dtype):
-        return _is_text(dtype.value_type)
-    return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
-
-
 def _stats_value(value: Any) -> int | float | str | None:
-    if isinstance(value, datetime):
-        return _format_time(value)
     if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return value if len(value) <= _STATS_TEXT else None
-    return value if isinstance(value, int) else None
+        return _format_time(value) if isinstance(value, datetime) else value.isoformat()
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    is_long = isinstance(value, str) and len(value) > _STATS_TEXT
+    return value if isinstance(value, int | float | str) and not is_infinite and not is_long else None

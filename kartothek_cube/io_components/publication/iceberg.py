@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+import attrs
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -79,118 +80,98 @@ class _BlobIO(FileIO):
         self._blobs.delete([str(getattr(location, "location", location)).removeprefix(self._root)])
 
 
-def put_metadata(
-    blobs: BlobStore,
-    uuid: str,
-    newest: int,
-    log: delta_log.LogState,
-    schema: pa.Schema,
-    others: Sequence[str],
-    state: str,
-) -> None:
-    """Put the next version of the metadata, which show a log; PreconditionFailed if another was faster."""
-    root = delta_log.store_location(blobs, uuid)
-    folder = delta_log.iceberg_folder(uuid)
-    keys = (log.metadata or {}).get("partitionColumns", [])
-    columns = json.dumps([root, uuid, [str(field) for field in schema], sorted(others), keys])
-    files = _BlobIO(blobs, root)
-    old = None
-    if newest:
-        old = TableMetadataUtil.parse_raw(get_required(blobs, delta_log.iceberg_key(uuid, newest)).decode())
-    if old is not None and old.properties.get(_COLUMNS) == columns:
-        change = _open(uuid, old, files).transaction()
-    else:
-        change = _create(uuid, f"{root}{folder.rstrip('/')}", files, old, schema, others, keys)
-    change.set_properties({delta_log.ICEBERG_STATE: state, _COLUMNS: columns})
-    _put_snapshot(change, files, uuid, root, log.files, schema)
-    content = change.table_metadata.model_dump_json(exclude_none=True)
-    blobs.put_if(delta_log.iceberg_key(uuid, newest + 1), content.encode(), None)
-    _put_hint(blobs, uuid, newest + 1)
-
-
 def _put_hint(blobs: BlobStore, uuid: str, version: int) -> None:
     """Tell readers the newest version, also if that of another publisher is newer than this one."""
-    while True:
-        blobs.put(
-            f"{delta_log.iceberg_folder(uuid)}metadata/version-hint.text", str(version).encode(), durable=True
-        )
-        newest = delta_log.newest_iceberg(delta_log.list_log(blobs, uuid))
-        if newest <= version:
-            return
-        version = newest
+    key, hint = f"{delta_log.iceberg_folder(uuid)}metadata/version-hint.text", 0
+    while hint < version:
+        hint = version
+        blobs.put(key, str(hint).encode(), durable=True)
+        version = delta_log.newest_iceberg(delta_log.list_log(blobs, uuid))
 
 
-def _open(uuid: str, metadata: TableMetadata, files: FileIO) -> Table:
-    # a catalog is only asked by a commit
-    return Table((uuid,), metadata, metadata.location, files, NoopCatalog(uuid))
+@attrs.frozen
+class IcebergTable:
+    """The Iceberg table of a dataset, whose next metadata show a log."""
 
+    blobs: BlobStore
+    uuid: str
+    log: delta_log.LogState
+    schema: pa.Schema
+    #: columns of files that are no columns of the table
+    others: Sequence[str]
 
-def _create(
-    uuid: str,
-    location: str,
-    files: FileIO,
-    old: TableMetadata | None,
-    schema: pa.Schema,
-    others: Sequence[str],
-    keys: Sequence[str],
-) -> Transaction:
-    """A table without snapshots, as which one with other columns goes on."""
-    metadata = new_table_metadata(
-        Schema(),
-        UNPARTITIONED_PARTITION_SPEC,
-        UNSORTED_SORT_ORDER,
-        location,
+    @property
+    def _files(self) -> _BlobIO:
+        return _BlobIO(self.blobs, delta_log.store_location(self.blobs, self.uuid))
+
+    def put_metadata(self, newest: int, state: str) -> None:
+        """Put the next version of the metadata; PreconditionFailed if another publisher was faster."""
+        root = delta_log.store_location(self.blobs, self.uuid)
+        location = root + delta_log.iceberg_folder(self.uuid).rstrip("/")
+        keys, old = (self.log.metadata or {}).get("partitionColumns", []), None
+        columns = json.dumps([root, self.uuid, list(map(str, self.schema)), self.others, keys])
+        if newest:
+            key = delta_log.iceberg_key(self.uuid, newest)
+            old = TableMetadataUtil.parse_raw(get_required(self.blobs, key).decode())
+        if old is not None and old.properties.get(_COLUMNS) == columns:
+            change = self._change(old)
+        else:
+            change = self._create(location, old, keys)
+        change.set_properties({delta_log.ICEBERG_STATE: state, _COLUMNS: columns})
+        self._put_snapshot(change, root)
+        content = change.table_metadata.model_dump_json(exclude_none=True)
+        self.blobs.put_if(delta_log.iceberg_key(self.uuid, newest + 1), content.encode(), None)
+        _put_hint(self.blobs, self.uuid, newest + 1)
+
+    def _change(self, metadata: TableMetadata) -> Transaction:
+        # a catalog is only asked by a commit
+        catalog = NoopCatalog(self.uuid)
+        return Table((self.uuid,), metadata, metadata.location, self._files, catalog).transaction()
+
+    def _create(self, location: str, old: TableMetadata | None, keys: Sequence[str]) -> Transaction:
+        """A table without snapshots, as which one with other columns goes on."""
         # no other engine is to delete files
-        {"gc.enabled": "false", "format-version": "2"},
-        gen_uuid_object() if old is None else old.table_uuid,
-    )
-    change = _open(uuid, metadata, files).transaction()
-    # readers want an id for each column of a file, also for those that are no columns of the table
-    with change.update_schema() as update:
-        update.union_by_name(pa.schema([*schema, *((name, pa.string()) for name in sorted(others))]))
-    mapping = create_mapping_from_schema(change.table_metadata.schema()).model_dump_json()
-    if others:
+        properties = {"gc.enabled": "false", "format-version": "2"}
+        uuid = gen_uuid_object() if old is None else old.table_uuid
+        spec, order = UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
+        change = self._change(new_table_metadata(Schema(), spec, order, location, properties, uuid))
+        # readers want an id for each column of a file, also for those that are no columns of the table
         with change.update_schema() as update:
-            for name in others:
-                update.delete_column(name)
-    if keys:
-        with change.update_spec() as spec:
-            for name in keys:
-                spec.add_identity(name)
-    return change.set_properties({"schema.name-mapping.default": mapping})
+            update.union_by_name(pa.schema([*self.schema, *((name, pa.string()) for name in self.others)]))
+        mapping = create_mapping_from_schema(change.table_metadata.schema()).model_dump_json()
+        if self.others:
+            with change.update_schema() as update:
+                for name in self.others:
+                    update.delete_column(name)
+        if keys:
+            with change.update_spec() as partitioning:
+                for name in keys:
+                    partitioning.add_identity(name)
+        return change.set_properties({"schema.name-mapping.default": mapping})
 
-
-def _put_snapshot(
-    change: Transaction,
-    files: FileIO,
-    uuid: str,
-    root: str,
-    adds: Mapping[str, delta_log.Action],
-    schema: pa.Schema,
-) -> None:
-    """Put the manifests of a snapshot that has the files of the log instead of those of the one before."""
-    metadata = change.table_metadata
-    snapshot = metadata.current_snapshot()
-    manifests = [] if snapshot is None else snapshot.manifests(files)
-    old = {
-        entry.data_file.file_path: entry.data_file
-        for manifest in manifests
-        for entry in manifest.fetch_manifest_entry(files, discard_deleted=True)
-    }
-    shown = {root + delta_log.data_key(uuid, path): add for path, add in adds.items()}
-    new = [location for location in shown if location not in old]
-    spec, table_schema = metadata.spec(), metadata.schema()
-    values = []
-    for field in spec.fields:
-        texts = pa.array([shown[location]["partitionValues"][field.name] for location in new], pa.string())
-        parsed = texts.cast(schema.field(field.name).type).to_pylist()
-        values.append([partition_record_value(field, value, table_schema) for value in parsed])
-    with change.update_snapshot().overwrite(gen_uuid_object()) as producer:
-        for location in old.keys() - shown.keys():
-            producer.delete_data_file(old[location])
-        for row, location in enumerate(new):
-            producer.append_data_file(
-                DataFile.from_args(
+    def _put_snapshot(self, change: Transaction, root: str) -> None:
+        """Put the manifests of a snapshot with the files of the log instead of those of the one before."""
+        metadata, files = change.table_metadata, self._files
+        snapshot = metadata.current_snapshot()
+        manifests = [] if snapshot is None else snapshot.manifests(files)
+        old = {
+            entry.data_file.file_path: entry.data_file
+            for manifest in manifests
+            for entry in manifest.fetch_manifest_entry(files, discard_deleted=True)
+        }
+        shown = {root + delta_log.data_key(self.uuid, path): add for path, add in self.log.files.items()}
+        new = [location for location in shown if location not in old]
+        spec, table_schema = metadata.spec(), metadata.schema()
+        values = []
+        for field in spec.fields:
+            texts = [shown[location]["partitionValues"][field.name] for location in new]
+            parsed = pa.array(texts, pa.string()).cast(self.schema.field(field.name).type).to_pylist()
+            values.append([partition_record_value(field, value, table_schema) for value in parsed])
+        with change.update_snapshot().overwrite(gen_uuid_object()) as producer:
+            for location in old.keys() - shown.keys():
+                producer.delete_data_file(old[location])
+            for row, location in enumerate(new):
+                file = DataFile.from_args(
                     content=DataFileContent.DATA,
                     file_path=location,
                     file_format=FileFormat.PARQUET,
@@ -199,4 +180,4 @@ def _put_snapshot(
                     file_size_in_bytes=shown[location]["size"],
                     spec_id=spec.spec_id,
                 )
-            )
+                producer.append_data_file(file)

@@ -36,7 +36,6 @@ from kartothek_cube.serialization.parquet import read_footer
 
 #: Table feature that no writer supports. Readers need not know features of writers.
 WRITER_FEATURE = "kartothekCube"
-_LOCAL_TIME_FEATURE = "timestampNtz"
 #: configuration entry with the schema of the files
 _FILE_SCHEMA = "kartothek_cube.schema"
 #: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
@@ -118,8 +117,7 @@ def shown_state(state: DatasetMetadata) -> ShownState:
             text = f"columns {other} and {field.name} differ in case only, which Delta tables do not allow"
             raise _refused(state.uuid, text)
     for name, values in state.key_columns().items():
-        problem = _key_problem(values)
-        if problem is not None:
+        if (problem := _key_problem(values)) is not None:
             raise _refused(state.uuid, f"partition key {name} {problem}")
     others = [key for key in dataset_files.data_keys(state) if not key.endswith(naming.PARQUET_FILE_SUFFIX)]
     if others:
@@ -185,8 +183,7 @@ class Publication(NamedTuple):
 def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
     """The published table of a dataset, compared with a state; None if it is not published."""
     names = delta_log.list_log(blobs, state.uuid)
-    newest = delta_log.newest_record(blobs, state.uuid, names)
-    if newest is None:
+    if (newest := delta_log.newest_record(blobs, state.uuid, names)) is None:
         return None
     key, version, record = newest
     digest = _digests(state)["state"]
@@ -270,15 +267,12 @@ def _file_facts(
             continue
         reason = None if table.mapping is None else _evolution_problem(table.mapping, name, types)
         if problem is None and reason is not None:
-            problem = (
-                f"{where} {name} {reason}; rewrite older files first (compact=True, or "
-                "compact_cube with min_files=1)"
-            )
+            remedy = "rewrite older files first (compact=True, or compact_cube with min_files=1)"
+            problem = f"{where} {name} {reason}; {remedy}"
         if name in types:
             fields.append((name, delta_log.table_type(types[name], f"{where} {name}")))
-    stats = delta_log.file_stats(
-        footer, stored, (*(table.cell or ()), *sorted(table.state.secondary_indices))
-    )
+    first = (*(table.cell or ()), *sorted(table.state.secondary_indices))
+    stats = delta_log.file_stats(footer, stored, first)
     return FileFacts(size, stats, pa.schema(fields)), problem
 
 
@@ -318,14 +312,11 @@ def _count_hidden_rows(
 
 def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
     known = [bounds for bounds in ranges if bounds is not None]
-    if len(known) < len(ranges):
-        return False
-    try:
-        ordered = sorted(known)
-        return all(before[1] < after[0] for before, after in pairwise(ordered))
-    except TypeError:
-        # files with different types of the column
-        return False
+    # no order: files with different types of the column
+    with suppress(TypeError):
+        is_ordered = all(before[1] < after[0] for before, after in pairwise(sorted(known)))
+        return is_ordered and len(known) == len(ranges)
+    return False
 
 
 def _is_shown(table: ShownState, log: delta_log.LogState) -> bool:
@@ -449,7 +440,8 @@ def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_lo
     schema = pa.schema([*((key.name, _table_type(uuid, key, is_key=True)) for key in keys), *typed])
     others = set(table.schema.names) - set(schema.names)
     others |= set() if table.mapping is None else table.mapping.dropped
-    iceberg.put_metadata(blobs, uuid, newest, log, schema, sorted(others), table.digests["state"])
+    shown = iceberg.IcebergTable(blobs, uuid, log, schema, sorted(others))
+    shown.put_metadata(newest, table.digests["state"])
 
 
 def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
@@ -463,20 +455,18 @@ def _actions(
     state = table.state
     now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
     keys = dataset_files.data_keys(state)
-    paths = [delta_log.table_path(state.uuid, key) for key in keys]
-    wanted = set(paths)
-    columns = state.key_columns()
-    texts = [delta_log.partition_texts(values) for values in columns.values()]
+    paths = {delta_log.table_path(state.uuid, key): row for row, key in enumerate(keys)}
+    texts = {column: delta_log.partition_texts(values) for column, values in state.key_columns().items()}
     adds = [
         {
             "path": path,
-            "partitionValues": {column: each[row] for column, each in zip(columns, texts, strict=True)},
-            "size": facts[key].size,
+            "partitionValues": {column: each[row] for column, each in texts.items()},
+            "size": facts[keys[row]].size,
             "modificationTime": now,
             "dataChange": True,
-            "stats": facts[key].stats,
+            "stats": facts[keys[row]].stats,
         }
-        for row, (key, path) in enumerate(zip(keys, paths, strict=True))
+        for path, row in paths.items()
         if path not in log.files
     ]
     removes = [
@@ -489,19 +479,15 @@ def _actions(
             "size": add.get("size", 0),
         }
         for path, add in log.files.items()
-        if path not in wanted
+        if path not in paths
     ]
     metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], now)
     protocol = _protocol(metadata["schemaString"], log)
     record = header.parse_record(state.extra)
     commit = {} if record is None else {"commit": record.commit}
-    info = {
-        "timestamp": now,
-        "operation": delta_log.OPERATION,
-        "operationParameters": {"dataset": state.uuid, **commit, **table.digests},
-        "engineInfo": "kartothek_cube",
-    }
-    actions: list[delta_log.Action] = [{"commitInfo": info}]
+    parameters = {"dataset": state.uuid, **commit, **table.digests}
+    info = {"timestamp": now, "operation": delta_log.OPERATION, "operationParameters": parameters}
+    actions: list[delta_log.Action] = [{"commitInfo": {**info, "engineInfo": "kartothek_cube"}}]
     if protocol != _drop_none(log.protocol):
         actions.append({"protocol": protocol})
     if metadata != _drop_none(log.metadata):
@@ -534,7 +520,7 @@ def _metadata(
                 united = delta_log.unite_types(types or [dtype])
                 dtype = delta_log.unite_types([united, dtype]) if delta_log.has_null_type(united) else united
             except pa.ArrowException as error:
-                names = ", ".join(sorted({str(dtype) for dtype in types}))
+                names = ", ".join(sorted(set(map(str, types))))
                 raise _refused(uuid, f"files have column {field.name} as {names}") from error
             files.append((field.name, dtype))
         # a column without any value so far has no type
@@ -543,29 +529,21 @@ def _metadata(
     if len(columns) == len(table.state.partition_keys):
         text = "no column in its files has a value so far, and a Delta table needs one with a type"
         raise _refused(uuid, text)
-    old = log.metadata or {}
+    old, file_schema = log.metadata or {}, delta_log.encode_schema(pa.schema(files))
     return {
         "id": old.get("id") or str(gen_uuid_object()),
         "name": table.state.uuid,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": delta_log.schema_string(pa.schema(columns)),
+        "schemaString": json.dumps(delta_log.struct_type(pa.schema(columns))),
         "partitionColumns": list(table.state.partition_keys),
-        "configuration": {
-            "delta.deletedFileRetentionDuration": _RETENTION,
-            _FILE_SCHEMA: delta_log.encode_schema(pa.schema(files)),
-        },
+        "configuration": {"delta.deletedFileRetentionDuration": _RETENTION, _FILE_SCHEMA: file_schema},
         "createdTime": old.get("createdTime") or now,
     }
 
 
 def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
-    features = [WRITER_FEATURE]
     # once needed, a feature stays: older versions have it
     if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
-        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": [_LOCAL_TIME_FEATURE],
-        "writerFeatures": [*features, _LOCAL_TIME_FEATURE],
-    }
+        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [WRITER_FEATURE]}
+    features = {"readerFeatures": ["timestampNtz"], "writerFeatures": [WRITER_FEATURE, "timestampNtz"]}
+    return {"minReaderVersion": 3, "minWriterVersion": 7, **features}

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from simplekv import KeyValueStore
@@ -84,6 +85,13 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
             "kartothek_cube.io.spark.local_session()."
         )
     return session
+
+
+@attrs.frozen(slots=False)
+class OnSpark:
+    """The parameter of façades that run tasks on executors."""
+
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 def column_functions(df: DataFrame) -> ModuleType:

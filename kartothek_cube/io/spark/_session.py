@@ -94,10 +94,14 @@ class OnSpark:
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
+def is_connect(df: DataFrame) -> bool:
+    """Whether a frame belongs to a session of Spark Connect."""
+    return df.__class__.__module__.startswith("pyspark.sql.connect")
+
+
 def column_functions(df: DataFrame) -> ModuleType:
     """The functions on columns for the kind of session that the frame belongs to."""
-    connect = df.__class__.__module__.startswith("pyspark.sql.connect")
-    return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
+    return import_module("pyspark.sql.connect.functions" if is_connect(df) else "pyspark.sql.functions")
 
 
 def quote_column(name: str) -> str:

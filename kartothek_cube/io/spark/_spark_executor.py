@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 import numpy as np
@@ -30,8 +30,6 @@ from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.write import rewrite, write_commit, write_tasks
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
-
-Tables = TypeVar("Tables", bound=Iterable[pa.Table])
 
 #: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own
 _FEW_TASKS = 64
@@ -319,10 +317,7 @@ _UNEVEN = 1.05
 
 def _is_frame(obj: object) -> TypeGuard[DataFrame]:
     """Whether an object is a DataFrame of Spark, classic or Connect."""
-    return any(
-        base.__name__ == "DataFrame" and base.__module__.startswith("pyspark.sql")
-        for base in obj.__class__.__mro__
-    )
+    return isinstance(obj, DataFrame)
 
 
 def frames_of(data: SparkInput | None, default: str, file_rows: int | None) -> Frames:
@@ -358,8 +353,7 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
         raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
     if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
         check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
-    _conversion.check_types(df.schema, dataset)
-    return _empty_table(df, stored)
+    return _conversion.check_types(df.schema, dataset, stored)
 
 
 def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
@@ -371,10 +365,6 @@ def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
             f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. "
             + remedy
         )
-
-
-def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    return _conversion.to_storage_types(_conversion.arrow_schema(df.schema).empty_table(), stored)
 
 
 # -- writes --------------------------------------------------------------------------------------------------
@@ -434,7 +424,7 @@ def _derive_columns(df: DataFrame, spec: WriteSpec) -> DataFrame:
     missing = [transform for transform in spec.transforms(df.columns) if transform.name not in df.columns]
     if not missing:
         return df
-    empty = _empty_table(df, spec.types)
+    empty = _conversion.check_types(df.schema, spec.name, spec.types)
     derived = pa.schema([(t.name, t.apply(empty.column(t.column)).type) for t in missing])
     schema = type(df.schema)([*df.schema.fields, *_conversion.spark_schema(derived).fields])
     return _map_batches(df, partial(derive_batches, spec), schema, "derive")

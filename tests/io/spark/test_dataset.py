@@ -9,6 +9,7 @@ import pytest
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
 from kartothek_cube.io.spark import create_frame
+from tests.support.spark_session import files
 
 ROWS = pa.table(
     {
@@ -31,10 +32,6 @@ def stored(frame, url):
         frame, url, "uuid", {"k": 1}, partition_on="p", secondary_indices="s", sort_partitions_by="x"
     )
     return url
-
-
-def files(url: str) -> set[Path]:
-    return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
 
 
 def values(df) -> list[tuple]:

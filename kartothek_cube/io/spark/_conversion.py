@@ -56,11 +56,8 @@ _TO_SPARK |= {
     pa.uint32(): st.LongType(),
     pa.uint64(): st.DecimalType(20, 0),
     pa.float16(): st.FloatType(),
-    pa.null(): st.StringType(),
-    pa.large_string(): st.StringType(),
-    pa.string_view(): st.StringType(),
-    pa.large_binary(): st.BinaryType(),
-    pa.binary_view(): st.BinaryType(),
+    **dict.fromkeys((pa.null(), pa.large_string(), pa.string_view()), st.StringType()),
+    **dict.fromkeys((pa.large_binary(), pa.binary_view()), st.BinaryType()),
     pa.date64(): st.DateType(),
 }
 

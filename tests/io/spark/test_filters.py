@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
     }
 )
 NAN = float("nan")
-NOON = datetime(2020, 1, 1, 12)
+NOON, NEW_YEAR = datetime(2020, 1, 1, 12), datetime(2019, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,7 @@ def test_what_means_the_same_is_taken_over(item, conditions):
         (ds.StringStartsWith(("s",), "ab"), "s >= ab & s < ac"),
         (ds.StringStartsWith(("s",), "a\ud7ff"), "s >= a\ud7ff"),
         (ds.StringStartsWith(("s",), "\U0010ffff"), "s >= \U0010ffff"),
-        (
-            ds.In(("t",), [NOON, datetime(2019, 1, 1)]),
-            "t >= 2019-01-01 00:00:00 & t < 2020-01-01 12:00:00.000001",
-        ),
+        (ds.In(("t",), [NOON, NEW_YEAR]), "t >= 2019-01-01 00:00:00 & t < 2020-01-01 12:00:00.000001"),
     ],
 )
 def test_what_is_less_strict_helps_but_is_left_to_spark(item, conditions):
@@ -85,28 +82,17 @@ def test_what_is_less_strict_helps_but_is_left_to_spark(item, conditions):
 @pytest.mark.parametrize(
     "item",
     [
-        ds.IsNull(("i",)),
-        ds.IsNotNull(("i",)),
-        ds.StringContains(("s",), "a"),
-        ds.StringStartsWith(("s",), ""),
-        ds.Not(ds.GreaterThan(("i",), 1)),
-        ds.Not(ds.In(("i",), [1, None])),
-        ds.Not(ds.In(("i",), list(range(1000)))),
-        ds.Not(ds.EqualTo(("t",), NOON)),
-        ds.EqualNullSafe(("i",), None),
-        ds.In(("i",), [None]),
-        ds.EqualTo(("f",), NAN),
-        ds.GreaterThan(("f",), NAN),
-        ds.EqualTo(("u",), Decimal("1.5")),
-        ds.EqualTo(("s", "field"), 1),
-        ds.EqualTo(("other",), 1),
-        ds.EqualTo(("i",), "text"),
+        *(ds.IsNull(("i",)), ds.IsNotNull(("i",)), ds.StringContains(("s",), "a")),
+        *(ds.StringStartsWith(("s",), ""), ds.Not(ds.GreaterThan(("i",), 1))),
+        *(ds.Not(ds.In(("i",), [1, None])), ds.Not(ds.In(("i",), list(range(1000))))),
+        *(ds.Not(ds.EqualTo(("t",), NOON)), ds.EqualNullSafe(("i",), None), ds.In(("i",), [None])),
+        *(ds.EqualTo(("f",), NAN), ds.GreaterThan(("f",), NAN), ds.EqualTo(("u",), Decimal("1.5"))),
+        *(ds.EqualTo(("s", "field"), 1), ds.EqualTo(("other",), 1), ds.EqualTo(("i",), "text")),
         # of more digits, and of a day before, in Spark
         ds.EqualTo(("dec",), Decimal("1234567890123456789012345678")),
         ds.LessThan(("dec",), Decimal("-1.000000000000000000000000000E+38")),
         ds.In(("dec",), [Decimal(1), Decimal("12345678901234567890123456.78")]),
-        ds.EqualTo(("d",), date(1582, 10, 15)),
-        ds.GreaterThan(("d",), date(1582, 10, 4)),
+        *(ds.EqualTo(("d",), date(1582, 10, 15)), ds.GreaterThan(("d",), date(1582, 10, 4))),
         ds.Not(ds.In(("d",), [date(2020, 1, 1), date(1, 1, 1)])),
         ds.GreaterThan(("t",), datetime(1500, 1, 1)),
     ],

@@ -25,7 +25,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _session
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
-from kartothek_cube.io.spark._session import OnSpark, active_session, picklable_store, workers
+from kartothek_cube.io.spark._session import OnSpark, picklable_store
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, with_stores
@@ -129,7 +129,7 @@ def map_cube_spark(
     [Row(CITY='Bonn', COUNTRY_CODE='DE', SHARE=0.75), Row(CITY='Ulm', COUNTRY_CODE='DE', SHARE=0.25)]
     """
     cube = find_cube(cube, store)
-    session = active_session(spark)
+    session = _session.active_session(spark)
     groups = list(cube.partition_columns) if partition_by is None else partition_by
     query = QueryCube(
         cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
@@ -137,10 +137,10 @@ def map_cube_spark(
     plan = plan_query(query)
     announce_query(plan)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
-    job = query_job(plan, split_into_tasks(plan, workers(session)), partial(executor.map_group, func))
-    return executor.results_as_spark_dataframe(
-        session, attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}"), spark_types
-    )
+    tasks = split_into_tasks(plan, _session.workers(session))
+    job = query_job(plan, tasks, partial(executor.map_group, func))
+    job = attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}")
+    return executor.results_as_spark_dataframe(session, job, spark_types)
 
 
 def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
@@ -201,7 +201,7 @@ def query_as_frame(
         if obstacle is None:
             return scan_parquet(plan, schema, session)
         name += f"; read in Python: {obstacle}"
-    job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
+    job = query_job(plan, split_into_tasks(plan, _session.workers(session)), run_task)
     return executor.results_as_spark_dataframe(session, attrs.evolve(job, name=name), schema)
 
 
@@ -456,7 +456,7 @@ def query_cube_spark(query: _QueryCube) -> DataFrame:
     is shuffled. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and missing numbers null.
     Executors must be able to open ``store``.
     """
-    return query_as_frame(query, active_session(query.spark))
+    return query_as_frame(query, _session.active_session(query.spark))
 
 
 @define_facade(cube_writes.RemovePartitions[StoreInput], _TYPES, example=_EXAMPLE)

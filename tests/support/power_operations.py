@@ -42,9 +42,8 @@ def _store(at: Place) -> None:
 
 
 def _update(p: int, start: int, **kwargs: Any) -> Step:
-    return lambda at: ds.update_dataset_from_dataframes(
-        [seed(p, start)], at.store, UUID, partition_on=["p"], **kwargs
-    )
+    kwargs["partition_on"] = ["p"]
+    return lambda at: ds.update_dataset_from_dataframes([seed(p, start)], at.store, UUID, **kwargs)
 
 
 def _overwrite(at: Place) -> None:

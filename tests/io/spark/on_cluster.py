@@ -244,9 +244,8 @@ def test_a_task_that_always_fails_changes_nothing(spark, url):
                 raise ConnectionError("the network is gone")
 
     new = rows(N).set_column(1, "p", pa.array([8 + x % 2 for x in range(N)]))
-    with pytest.raises(
-        RuntimeError, match=r"^A task failed in failing \(.*line \d+\): ConnectionError: the n"
-    ):
+    text = r"^A task failed in failing \(.*line \d+\): ConnectionError: the n"
+    with pytest.raises(RuntimeError, match=text):
         api.append_to_cube_from_spark(through(failing, create_frame(new)), CUBE, url)
     # Spark ends the Python process of a killed attempt after 2 s
     time.sleep(4)

@@ -211,9 +211,8 @@ TABLES_WITHOUT_OPTIONS = {
 @pytest.mark.parametrize("create", TABLES_WITHOUT_OPTIONS.values(), ids=TABLES_WITHOUT_OPTIONS)
 def test_tables_that_could_not_be_read_are_not_created(spark, url, create):
     df = create_frame(cells([1]), spark)
-    with pytest.raises(
-        AnalysisException, match=r"CREATE TABLE .* without columns; to write rows, use save\(\)"
-    ):
+    remedy = r"CREATE TABLE .* without columns; to write rows, use save\(\)"
+    with pytest.raises(AnalysisException, match=remedy):
         create(df, {"store": url, "cube": "cube", **NEW})
     assert not spark.catalog.tableExists("t")
     assert not list(Path(url.removeprefix("hfs://")).iterdir())

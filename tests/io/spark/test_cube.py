@@ -192,9 +192,8 @@ def test_large_datasets_without_partitions_become_several_files(spark, url, buil
     data = create_frame(pa.table({"x": list(range(12)), "v2": list(range(12))}))
     api.extend_cube_from_spark({"all": data}, CUBE, built, partition_on={"all": []}, max_rows_per_file=5)
     assert api.collect_stats_spark(CUBE, built)["all"]["files"] >= 3
-    assert [row["v2"] for row in rows(api.query_cube_spark(CUBE, built, payload_columns=["v2"]))] == list(
-        range(12)
-    )
+    found = rows(api.query_cube_spark(CUBE, built, payload_columns=["v2"]))
+    assert [row["v2"] for row in found] == list(range(12))
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2])

@@ -510,9 +510,8 @@ def test_a_dynamic_overwrite_that_cannot_be_done_changes_nothing(spark, small, o
 
 def test_a_stream_does_not_overwrite_partitions(spark, small, tmp_path):
     rows = spark.readStream.format("rate").load().selectExpr("value x", "value % 2 p", "0 i1")
-    writer = rows.writeStream.format(FORMAT).options(
-        store=small, cube="cube", partitionOverwriteMode="dynamic"
-    )
+    writer = rows.writeStream.format(FORMAT).options(store=small, cube="cube")
+    writer.option("partitionOverwriteMode", "dynamic")
     with pytest.raises(Exception, match="does not overwrite single partitions"):
         run_to_end(writer, tmp_path / "checkpoint")
 

@@ -49,12 +49,8 @@ def test_first_steps_are_quiet_and_use_this_python(tmp_path):
     # Java compiles little, as in all tests: most of its code runs once
     settings = "".join(f"{name} {value}\n" for name, value in CONFIG.items())
     (tmp_path / "spark-defaults.conf").write_text(settings)
-    result = python(
-        FIRST_STEPS,
-        PATH=f"{tmp_path}:/usr/bin:/bin",
-        PYSPARK_PYTHON=str(tmp_path / "python3"),
-        SPARK_CONF_DIR=str(tmp_path),
-    )
+    spark = {"PYSPARK_PYTHON": str(tmp_path / "python3"), "SPARK_CONF_DIR": str(tmp_path)}
+    result = python(FIRST_STEPS, PATH=f"{tmp_path}:/usr/bin:/bin", **spark)
     assert (result.stdout, result.stderr) == ("[(0, 1), (1, 2)] True\n", "")
 
 
@@ -113,9 +109,8 @@ def bare(tmp_path) -> str:
 def test_a_wrong_python_is_recognised_when_the_job_fails(jvm, url, bare, monkeypatch, name):
     frame = jvm.createDataFrame(seed())
     monkeypatch.setattr(jvm.sparkContext, "pythonExec", str(Path(bare).parent / name))
-    with pytest.raises(
-        RuntimeError, match=r"The Python of Spark's executors is not the right one .*set the env.*PYSPARK"
-    ):
+    text = r"The Python of Spark's executors is not the right one .*set the env.*PYSPARK"
+    with pytest.raises(RuntimeError, match=text):
         api.build_cube_from_spark(frame, CUBE, url)
 
 
@@ -140,11 +135,9 @@ def test_what_failures_mean(text, what):
 
 
 def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
-    texts = []
-    describe = type(jvm.sparkContext).setJobDescription
-    monkeypatch.setattr(
-        type(jvm.sparkContext), "setJobDescription", lambda sc, text: texts.append(text) or describe(sc, text)
-    )
+    texts, kind = [], type(jvm.sparkContext)
+    describe = kind.setJobDescription
+    monkeypatch.setattr(kind, "setJobDescription", lambda sc, text: texts.append(text) or describe(sc, text))
     monkeypatch.setattr("kartothek_cube.io.spark.cube._BLOCK", 1)
     jvm.sparkContext.setJobDescription("of the user")
     frame = jvm.createDataFrame(seed())
@@ -152,13 +145,8 @@ def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
     api.append_to_cube_from_spark(frame, CUBE, url)
     api.build_cube_from_spark(frame, CUBE, url, overwrite=True)
     api.cleanup_cube_spark(CUBE, url)
-    assert texts == [
-        "of the user",
-        "build cube cube: seed",
-        "append cube cube: seed",
-        "build cube cube: seed",
-        "clean up cube cube",
-    ]
+    done = ("build cube cube: seed", "append cube cube: seed", "build cube cube: seed", "clean up cube cube")
+    assert texts == ["of the user", *done]
     assert jvm.sparkContext.getLocalProperty("spark.job.description") == "of the user"
     assert "query_cube" in api.query_cube_spark(CUBE, url)._jdf.queryExecution().toString()
 

@@ -189,17 +189,15 @@ def append_batch(df, number: int, url: str) -> None:
 
 
 def update_batch(df, number: int, url: str) -> None:
-    api.update_cube_from_spark(
-        df, CUBE, url, api.C("p") == 9, ["seed"], rows_outside="append", batch=("copier", number)
-    )
+    options = {"rows_outside": "append", "batch": ("copier", number)}
+    api.update_cube_from_spark(df, CUBE, url, api.C("p") == 9, ["seed"], **options)
 
 
 @pytest.mark.parametrize("write", [save_batch, append_batch, update_batch])
 def test_a_function_that_fails_after_its_write_does_not_write_twice(stream, spark, url, write):
     cells = pa.table({"x": [-1], "p": [0]})
-    api.build_cube(
-        {"seed": cells.append_column("v1", [[0]]), "more": cells.append_column("v2", [[0]])}, CUBE, url
-    )
+    data = {"seed": cells.append_column("v1", [[0]]), "more": cells.append_column("v2", [[0]])}
+    api.build_cube(data, CUBE, url)
     failing = True
 
     def function(df, number):
@@ -230,6 +228,5 @@ def test_wrong_batches_are_refused(spark, url, batch, error):
     with pytest.raises(error, match="batch"):
         api.append_to_cube_from_spark(df, CUBE, url, batch=batch)
     with pytest.raises(PySparkException, match="txnVersion"):
-        df.write.format("kartothek_cube").options(store=url, cube="cube", txnAppId="a", **NEW).mode(
-            "append"
-        ).save()
+        writer = df.write.format("kartothek_cube").options(store=url, cube="cube", txnAppId="a", **NEW)
+        writer.mode("append").save()

@@ -66,9 +66,7 @@ def test_rows_arrive_once_over_restarts(stream, url):
     assert flat(stream.run()) == []
 
 
-@pytest.mark.skipif(
-    not hasattr(datasource, "limits"), reason="Spark 4.1 asks no data source for less than it has"
-)
+@pytest.mark.skipif(not hasattr(datasource, "limits"), reason="Spark 4.1 asks for all that there is")
 def test_a_batch_has_some_of_the_files(stream, url):
     append(url, range(4, 8))
     batches = stream.run(maxFilesPerTrigger=1)
@@ -112,9 +110,8 @@ def test_a_version_that_is_no_longer_kept_is_named(stream, url):
 def test_a_stream_reads_one_dataset(stream, url):
     api.extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
     api.keep_cube_history(CUBE, url, 20)
-    with pytest.raises(
-        PySparkException, match=r"'seed' has no column\(s\) w; name it in the option 'dataset'"
-    ):
+    remedy = r"'seed' has no column\(s\) w; name it in the option 'dataset'"
+    with pytest.raises(PySparkException, match=remedy):
         stream.run()
     assert stream.run(dataset="more") == [[0, 1]]
 

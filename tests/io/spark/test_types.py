@@ -113,9 +113,8 @@ def test_missing_columns_and_strange_values_are_named():
 )
 def test_rows_take_the_types_that_are_stored(source, stored, result):
     types = {} if stored is None else {"c": stored}
-    assert _conversion.to_storage_types(pa.schema([("c", source)]).empty_table(), types).schema.types == [
-        result
-    ]
+    empty = pa.schema([("c", source)]).empty_table()
+    assert _conversion.to_storage_types(empty, types).schema.types == [result]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +130,8 @@ def test_rows_take_the_types_that_are_stored(source, stored, result):
 def test_values_do_not_change(values, stored, problem):
     table = pa.table({"c": values})
     if problem is None:
-        assert _conversion.to_storage_types(table, {"c": stored})["c"].combine_chunks() == pa.array(
-            values, stored
-        )
+        converted = _conversion.to_storage_types(table, {"c": stored})["c"]
+        assert converted.combine_chunks() == pa.array(values, stored)
         return
     with pytest.raises(ValueError, match=f"Column 'c' of type .* does not fit the stored .*{problem}"):
         _conversion.to_storage_types(table, {"c": stored})

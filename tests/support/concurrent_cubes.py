@@ -442,12 +442,7 @@ _NAMED = {
     ),
     # the cube had a state without the second dataset
     "extended": (
-        "rollback before extra",
-        "append both",
-        "append extra",
-        "cleanup",
-        "delete",
-        "delete extra",
+        *("rollback before extra", "append both", "append extra", "cleanup", "delete", "delete extra"),
         "query",
     ),
     # and that is hidden
@@ -464,13 +459,7 @@ _NAMED = {
     "staged extend": ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query"),
     # what changes column statistics, or the files that they are about
     "statistics": (
-        "build statistics",
-        "query by statistics",
-        "append",
-        "update",
-        "remove",
-        "compact",
-        "cleanup",
+        *("build statistics", "query by statistics", "append", "update", "remove", "compact", "cleanup"),
         "remove and clean",
     ),
     "contracted": (*_OF_CONTRACTS, "compact", "update", "cleanup"),

@@ -31,9 +31,8 @@ def one_by_one(application: Callable[..., Iterable[bytes]]) -> Callable[..., Ite
     """Let no two requests meet: moto compares versions first and writes then, S3 does both at once."""
 
     def call(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ["wsgi.input"] = io.BytesIO(
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        )
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
         with _LOCK:
             return [b"".join(application(environ, start_response))]
 

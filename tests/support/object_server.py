@@ -176,9 +176,8 @@ class ObjectServer:
             start, end = int(first), min(int(last) + 1 if last else size, size)
         if start >= size:
             return Answer(416, b"<Error><Code>InvalidRange</Code></Error>")
-        return Answer(
-            206, stored.data[start:end], {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"}
-        )
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+        return Answer(206, stored.data[start:end], headers)
 
     _head = _get
 

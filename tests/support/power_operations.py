@@ -12,19 +12,7 @@ from typing import Any
 import pandas as pd
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.api.dataset import (
-    DatasetMetadata,
-    build_dataset_indices,
-    copy_dataset,
-    delete_dataset,
-    garbage_collect_dataset,
-    keep_dataset_history,
-    list_dataset_history,
-    read_table,
-    rollback_dataset,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api import dataset as ds
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
@@ -50,30 +38,29 @@ class Operation:
 
 def _store(at: Place) -> None:
     options = {"partition_on": ["p"], "secondary_indices": ["i1"]}
-    store_dataframes_as_dataset(at.store, UUID, [seed(0), seed(1)], **options)
+    ds.store_dataframes_as_dataset(at.store, UUID, [seed(0), seed(1)], **options)
 
 
 def _update(p: int, start: int, **kwargs: Any) -> Step:
-    return lambda at: update_dataset_from_dataframes(
-        [seed(p, start)], at.store, UUID, partition_on=["p"], **kwargs
-    )
+    kwargs["partition_on"] = ["p"]
+    return lambda at: ds.update_dataset_from_dataframes([seed(p, start)], at.store, UUID, **kwargs)
 
 
 def _overwrite(at: Place) -> None:
-    store_dataframes_as_dataset(at.store, UUID, [seed(1, v1="one")], partition_on=["p"], overwrite=True)
+    ds.store_dataframes_as_dataset(at.store, UUID, [seed(1, v1="one")], partition_on=["p"], overwrite=True)
 
 
 def _delete_partitions(at: Place) -> None:
-    update_dataset_from_dataframes(None, at.store, UUID, partition_on=["p"], delete_scope=[{"p": 0}])
+    ds.update_dataset_from_dataframes(None, at.store, UUID, partition_on=["p"], delete_scope=[{"p": 0}])
 
 
 def _rollback(at: Place) -> None:
-    rollback_dataset(UUID, at.store, list_dataset_history(UUID, at.store)[0].version)
+    ds.rollback_dataset(UUID, at.store, ds.list_dataset_history(UUID, at.store)[0].version)
 
 
 def _rollback_cube(at: Place) -> None:
     uuid = CUBE.ktk_dataset_uuid("seed")
-    api.rollback_cube(CUBE, at.store, {"seed": list_dataset_history(uuid, at.store)[0].version}, ["seed"])
+    api.rollback_cube(CUBE, at.store, {"seed": ds.list_dataset_history(uuid, at.store)[0].version}, ["seed"])
 
 
 def _publish(at: Place) -> None:
@@ -84,7 +71,7 @@ def _cleanup(at: Place) -> None:
     api.cleanup_cube(CUBE, at.store)
 
 
-_HISTORY = (_store, lambda at: keep_dataset_history(UUID, at.store, 1))
+_HISTORY = (_store, lambda at: ds.keep_dataset_history(UUID, at.store, 1))
 _CUBE_HISTORY = (crash.build_two, lambda at: api.keep_cube_history(CUBE, at.store, 1))
 
 OPERATIONS = {
@@ -93,14 +80,14 @@ OPERATIONS = {
     "dataset update": Operation((_store,), (_update(1, 50), _update(3, 0))),
     "dataset replace": Operation((_store,), (_update(1, 50, delete_scope=[{"p": 1}]),)),
     "dataset delete partitions": Operation((_store,), (_delete_partitions,)),
-    "dataset index": Operation((_store,), (lambda at: build_dataset_indices(at.store, UUID, ["v1"]),)),
+    "dataset index": Operation((_store,), (lambda at: ds.build_dataset_indices(at.store, UUID, ["v1"]),)),
     "dataset history": Operation(_HISTORY, (_update(1, 50), _update(1, 80), _rollback)),
     "dataset garbage": Operation(
         (*_HISTORY, _delete_partitions, _update(1, 50), _update(1, 80)),
-        (lambda at: garbage_collect_dataset(UUID, at.store),),
+        (lambda at: ds.garbage_collect_dataset(UUID, at.store),),
     ),
-    "dataset delete": Operation((_store,), (lambda at: delete_dataset(UUID, at.store),), deletes=True),
-    "dataset copy": Operation((_store,), (lambda at: copy_dataset(UUID, at.store, "copy", at.other),)),
+    "dataset delete": Operation((_store,), (lambda at: ds.delete_dataset(UUID, at.store),), deletes=True),
+    "dataset copy": Operation((_store,), (lambda at: ds.copy_dataset(UUID, at.store, "copy", at.other),)),
     "cube build": Operation((), (crash.build, crash.OPERATIONS["extend"].run)),
     "cube compact": Operation(
         (crash.build_two, crash.append), (lambda at: api.compact_cube(CUBE, at.store), _cleanup)
@@ -132,7 +119,7 @@ def contents(root: Path) -> Contents:
     for name, store in (("store", place.store), ("other", place.other)):
         for path in sorted((root / name).glob(f"*{HEADER}")):
             uuid = path.name.removesuffix(HEADER)
-            header = DatasetMetadata.load_from_store(uuid, store)
+            header = ds.DatasetMetadata.load_from_store(uuid, store)
             try:
                 # as readers do: the header may be that of an operation that has not committed
                 dataset = committed_state(open_blobs(store), header).load_all_indices(store)
@@ -140,9 +127,9 @@ def contents(root: Path) -> Contents:
                 continue
             content = {column: index.index_dct for column, index in dataset.indices.items()}
             indices = {c: {value: len(labels) for value, labels in dct.items()} for c, dct in content.items()}
-            found[name, uuid] = (_rows(read_table(uuid, store)), len(dataset.partitions), indices)
-            for state in list_dataset_history(uuid, store):
-                read_table(uuid, store, as_of=state.version)
+            found[name, uuid] = (_rows(ds.read_table(uuid, store)), len(dataset.partitions), indices)
+            for state in ds.list_dataset_history(uuid, store):
+                ds.read_table(uuid, store, as_of=state.version)
             log = read_log(open_blobs(store), uuid)
             if log.version >= 0:
                 found[name, f"{uuid} table"] = (log.version, sorted(log.files))
@@ -248,7 +235,7 @@ def clean(root: Path, found: Contents) -> None:
     for cube, store in place.cubes():
         api.cleanup_cube(cube, store)
     if ("store", UUID) in found:
-        garbage_collect_dataset(UUID, place.store)
+        ds.garbage_collect_dataset(UUID, place.store)
     assert contents(root) == found
 
 

@@ -128,9 +128,8 @@ def tables(draw: st.DrawFn, names: list[str]) -> pa.Table:
 
     def column(name: str) -> pa.Array:
         cells = st.sampled_from([*KINDS[name].cells, None])
-        return pa.array(
-            draw(st.lists(cells, min_size=length, max_size=length)), KINDS[name].dtype, from_pandas=False
-        )
+        values = draw(st.lists(cells, min_size=length, max_size=length))
+        return pa.array(values, KINDS[name].dtype, from_pandas=False)
 
     return pa.table({name: column(name) for name in names})
 

@@ -178,9 +178,8 @@ class FuzzedCube:
                 self.datasets[name].typed.add(column)
         df = pd.DataFrame(data)
         if self.draw.random() < 0.3:
-            df.index = self.draw.choice(
-                [[7] * len(df), [f"row {n}" for n in range(len(df))], range(len(df), 0, -1)]
-            )
+            texts = [f"row {n}" for n in range(len(df))]
+            df.index = self.draw.choice([[7] * len(df), texts, range(len(df), 0, -1)])
         return self.make_table(df) if self.draw.random() < 0.2 else df
 
     def make_table(self, df: pd.DataFrame) -> pa.Table:

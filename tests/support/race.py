@@ -8,11 +8,7 @@ from typing import Any
 import pandas as pd
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.api.dataset import (
-    build_dataset_indices,
-    garbage_collect_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api import dataset
 from kartothek_cube.core.errors import ConcurrentWriteError
 
 CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
@@ -52,7 +48,7 @@ def append_rows(job: tuple[str, int, int]) -> int:
 
 def _append_row(store: str, number: int) -> None:
     options = {"partition_on": ["p"], "secondary_indices": ["i1"]}
-    update_dataset_from_dataframes([rows(number, number % 3)], store, DATASET, **options)
+    dataset.update_dataset_from_dataframes([rows(number, number % 3)], store, DATASET, **options)
 
 
 def append_cells(job: tuple[str, int, int]) -> int:
@@ -80,14 +76,14 @@ def _replace(store: str, p: int) -> None:
 def build_indices(job: tuple[str, int]) -> int:
     """Build an index of the dataset, again and again."""
     store, times = job
-    return sum(_refused(build_dataset_indices, store, DATASET, ["v1"]) for _ in range(times))
+    return sum(_refused(dataset.build_dataset_indices, store, DATASET, ["v1"]) for _ in range(times))
 
 
 def collect_garbage(job: tuple[str, int, Any]) -> int:
     """Collect the garbage of the dataset, again and again."""
     store, times, retention = job
     for _ in range(times):
-        garbage_collect_dataset(dataset_uuid=DATASET, store=store, retention=retention)
+        dataset.garbage_collect_dataset(dataset_uuid=DATASET, store=store, retention=retention)
     return 0
 
 
@@ -117,7 +113,7 @@ def extend(store: str) -> None:
 def empty(store: str) -> None:
     """Remove all partitions of the dataset."""
     scope = [{"p": p} for p in range(3)]
-    update_dataset_from_dataframes([], store, DATASET, delete_scope=scope, partition_on=["p"])
+    dataset.update_dataset_from_dataframes([], store, DATASET, delete_scope=scope, partition_on=["p"])
 
 
 def _refused(function: Callable[..., Any], *args: Any) -> bool:

@@ -41,6 +41,25 @@ def shared_session() -> Any:
         return register(spark)
 
 
+def files(url: str) -> set[Path]:
+    """All files of a store."""
+    return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
+
+
+def xs(df: Any) -> list[int]:
+    """The values of a column x."""
+    return sorted(row["x"] for row in df.select("x").collect())
+
+
+def run_to_end(writer: Any, checkpoint: Path) -> None:
+    """Run a stream until all that is there is processed."""
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
 def pack_library(directory: Path) -> str:
     """Make an archive of the library and its tests, which executors of another process may lack."""
     archive = directory / "kartothek_cube.zip"

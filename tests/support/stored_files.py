@@ -16,9 +16,7 @@ def rows(df: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _missing(value: Any) -> bool:
-    return (
-        not isinstance(value, list | bytes | str) and not hasattr(value, "__len__") and bool(pd.isna(value))
-    )
+    return not hasattr(value, "__len__") and bool(pd.isna(value))
 
 
 def all_rows(frames: list[pd.DataFrame]) -> list[dict[str, list[Any]]]:

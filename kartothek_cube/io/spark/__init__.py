@@ -24,8 +24,6 @@ __all__ = ("create_frame", "local_session", "register")
 
 #: oldest Java that Spark runs on
 _JAVA = 17
-#: off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME
-_SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
 
 
 def local_session(
@@ -147,7 +145,8 @@ def register(spark: SparkSession | None = None) -> SparkSession:
 
     session = active_session(spark)
     session.dataSource.register(data_source(workers(session)))
-    for switch in _SWITCHES:
+    # off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME
+    for switch in ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled"):
         session.conf.set(switch, "true")
     patch_pyspark()
     return session

@@ -48,6 +48,7 @@ _TO_SPARK: dict[pa.DataType, st.DataType] = {
     pa.timestamp("us", "UTC"): st.TimestampType(),
 }
 _TO_ARROW = {spark_type: arrow_type for arrow_type, spark_type in _TO_SPARK.items()}
+_TO_ARROW[st.NullType()] = pa.null()
 # what arrives in Spark as another type
 _TO_SPARK |= {
     pa.uint8(): st.ShortType(),
@@ -55,11 +56,8 @@ _TO_SPARK |= {
     pa.uint32(): st.LongType(),
     pa.uint64(): st.DecimalType(20, 0),
     pa.float16(): st.FloatType(),
-    pa.null(): st.StringType(),
-    pa.large_string(): st.StringType(),
-    pa.string_view(): st.StringType(),
-    pa.large_binary(): st.BinaryType(),
-    pa.binary_view(): st.BinaryType(),
+    **dict.fromkeys((pa.null(), pa.large_string(), pa.string_view()), st.StringType()),
+    **dict.fromkeys((pa.large_binary(), pa.binary_view()), st.BinaryType()),
     pa.date64(): st.DateType(),
 }
 
@@ -107,8 +105,6 @@ def arrow_schema(schema: st.StructType) -> pa.Schema:
 def _arrow_type(dtype: st.DataType) -> pa.DataType:
     if isinstance(dtype, st.StringType | st.CharType | st.VarcharType):
         return pa.string()
-    if isinstance(dtype, st.NullType):
-        return pa.null()
     if isinstance(dtype, st.DecimalType):
         return pa.decimal128(dtype.precision, dtype.scale)
     if isinstance(dtype, st.TimeType):
@@ -126,8 +122,8 @@ def _arrow_type(dtype: st.DataType) -> pa.DataType:
     raise TypeError(next((_REMEDIES[kind] for kind in kinds if kind in _REMEDIES), "cast or drop it"))
 
 
-def check_types(schema: st.StructType, dataset: str) -> None:
-    """Check that a dataset can hold the columns of a frame."""
+def check_types(schema: st.StructType, dataset: str, stored: Mapping[str, pa.DataType]) -> pa.Table:
+    """Check that a dataset can hold the columns of a frame; a table without rows in the types to store."""
     for field in schema:
         try:
             _arrow_type(field.dataType)
@@ -136,6 +132,7 @@ def check_types(schema: st.StructType, dataset: str) -> None:
                 f"Column {field.name!r} of dataset {dataset!r} has type {field.dataType.simpleString()}, "
                 f"which cannot be stored: {error}."
             ) from None
+    return to_storage_types(arrow_schema(schema).empty_table(), stored)
 
 
 def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
@@ -218,35 +215,26 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
     return arrow.replace_columns(table, columns)
 
 
-def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataType:
-    if pat.is_timestamp(dtype) and dtype.tz is not None:
-        zone = stored.tz if stored is not None and pat.is_timestamp(stored) and stored.tz else "UTC"
-        return pa.timestamp(dtype.unit, zone)
-    if pat.is_nested(dtype):
-        return _nested_in_utc(dtype)
+def _storage_target(dtype: pa.DataType, stored: pa.DataType | None = None) -> pa.DataType:
+    if arrow.has_zone(dtype):
+        return pa.timestamp(dtype.unit, stored.tz if stored is not None and arrow.has_zone(stored) else "UTC")
+    # zoned timestamps in nested types become those of UTC: Spark gives them the time zone of the session
+    if pat.is_map(dtype):
+        key, item = (f.with_type(_storage_target(f.type)) for f in (dtype.key_field, dtype.item_field))
+        return pa.map_(key, item)
+    if pat.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_storage_target(dtype.value_type)))
+    if pat.is_struct(dtype):
+        return pa.struct([field.with_type(_storage_target(field.type)) for field in dtype])
     if stored is None:
         return dtype
     if pat.is_unsigned_integer(stored):
         is_converted = pat.is_integer(dtype) or (pat.is_decimal(dtype) and dtype.scale == 0)
+    elif pat.is_decimal(stored):
+        is_converted = pat.is_decimal(dtype)
     else:
-        is_converted = (pat.is_decimal(stored) and pat.is_decimal(dtype)) or (
-            pat.is_date(stored) and pat.is_timestamp(dtype)
-        )
+        is_converted = pat.is_date(stored) and pat.is_timestamp(dtype)
     return stored if is_converted else dtype
-
-
-def _nested_in_utc(dtype: pa.DataType) -> pa.DataType:
-    """The type with all zoned timestamps in it in UTC: Spark gives them the time zone of the session."""
-    if pat.is_timestamp(dtype) and dtype.tz is not None:
-        return pa.timestamp(dtype.unit, "UTC")
-    if pat.is_map(dtype):
-        key, item = (f.with_type(_nested_in_utc(f.type)) for f in (dtype.key_field, dtype.item_field))
-        return pa.map_(key, item)
-    if pat.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_nested_in_utc(dtype.value_type)))
-    if pat.is_struct(dtype):
-        return pa.struct([field.with_type(_nested_in_utc(field.type)) for field in dtype])
-    return dtype
 
 
 # -- filters -------------------------------------------------------------------------------------------------
@@ -274,19 +262,15 @@ def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list
     """Conditions that follow from filters, and the filters that Spark still has to evaluate."""
     conditions: list[Condition] = []
     remaining_filters: list[ds.Filter] = []
-    not_null = []
     for item in filters:
-        if isinstance(item, ds.IsNotNull):
-            not_null.append(item)
-            continue
         translated, same = _translate(item, schema)
         conditions += translated
-        if not same:
+        if not same and not isinstance(item, ds.IsNotNull):
             remaining_filters.append(item)
     # no condition matches a null
     valid = {condition.column for condition in conditions}
-    remaining_filters += [item for item in not_null if _column(item) not in valid]
-    return conditions, remaining_filters
+    nullable = [f for f in filters if isinstance(f, ds.IsNotNull) and _column(f) not in valid]
+    return conditions, remaining_filters + nullable
 
 
 def _column(item: ds.Filter) -> str:
@@ -313,7 +297,12 @@ def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[
     if isinstance(item, ds.StringStartsWith) and pat.is_string(dtype):
         return _prefix(column, item.value), False
     if isinstance(item, ds.In):
-        return _one_of(column, [_value(v, dtype) for v in item.value if v is not None], dtype)
+        values = [_value(v, dtype) for v in item.value if v is not None]
+        if not values:
+            return [], False
+        if pat.is_timestamp(dtype):
+            return [C(column) >= min(values), C(column) < max(values) + _MICROSECOND], False
+        return [C(column).isin(values)], True
     compare, operand = COMPARISONS.get(type(item)), getattr(item, "value", None)
     if compare is None or operand is None:
         return [], False
@@ -363,14 +352,6 @@ def _instant(kind: type, column: str, value: pd.Timestamp) -> list[Condition]:
         ds.LessThanOrEqual: c < after,
     }
     return [inequalities[kind]] if kind in inequalities else [c >= value, c < after]
-
-
-def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Condition], bool]:
-    if not values:
-        return [], False
-    if pat.is_timestamp(dtype):
-        return [C(column) >= min(values), C(column) < max(values) + _MICROSECOND], False
-    return [C(column).isin(values)], True
 
 
 def _prefix(column: str, prefix: str) -> list[Condition]:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from simplekv import KeyValueStore
@@ -86,10 +87,21 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
     return session
 
 
+@attrs.frozen(slots=False)
+class OnSpark:
+    """The parameter of façades that run tasks on executors."""
+
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+
+
+def is_connect(df: DataFrame) -> bool:
+    """Whether a frame belongs to a session of Spark Connect."""
+    return df.__class__.__module__.startswith("pyspark.sql.connect")
+
+
 def column_functions(df: DataFrame) -> ModuleType:
     """The functions on columns for the kind of session that the frame belongs to."""
-    connect = df.__class__.__module__.startswith("pyspark.sql.connect")
-    return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
+    return import_module("pyspark.sql.connect.functions" if is_connect(df) else "pyspark.sql.functions")
 
 
 def quote_column(name: str) -> str:

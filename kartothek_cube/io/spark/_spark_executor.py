@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 import numpy as np
@@ -18,11 +18,9 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core import errors, pandas_conversion, store, tuning
-from kartothek_cube.core.arrow import Frame
+from kartothek_cube.core import arrow, errors, pandas_conversion, store, tuning
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.spark import _conversion, _datasource_options
-from kartothek_cube.io.spark import _session as session
+from kartothek_cube.io.spark import _conversion, _datasource_options, _session
 from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.job import Answer, Job, delete_on_failure
@@ -31,8 +29,6 @@ from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTa
 from kartothek_cube.io_components.write import rewrite, write_commit, write_tasks
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
 
-Tables = TypeVar("Tables", bound=Iterable[pa.Table])
-
 #: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own
 _FEW_TASKS = 64
 _OUTCOMES = "id int, outcome binary"
@@ -40,7 +36,7 @@ _OUTCOMES = "id int, outcome binary"
 
 def execute_on_spark(job: Job[Answer], spark: SparkSession | None) -> Answer:
     """Run the tasks of a job on Spark's executors if there are several, all else on the driver."""
-    spark = session.active_session(spark)
+    spark = _session.active_session(spark)
     if job.prepare is not None:
         job.prepare()
     tasks = list(job.tasks)
@@ -82,7 +78,7 @@ def _distribute(
     """A frame of what executors make of tasks; its rows come in the order of the tasks."""
     rows = {"id": range(len(tasks)), "task": [pickle.dumps(task) for task in tasks]}
     table = pa.table(rows, schema=_TASKS)
-    with session.no_pandas_warnings():
+    with _session.no_pandas_warnings():
         df = spark.createDataFrame(table, _conversion.spark_schema(_TASKS))  # Connect finds none without rows
     if len(tasks) > _FEW_TASKS:
         df = df.repartitionById(len(tasks), "id")
@@ -93,7 +89,7 @@ def _map_batches(
     df: DataFrame, function: Callable[[Batches], Batches], schema: StructType | str, name: str
 ) -> DataFrame:
     """Let executors call a function over the batches of a frame."""
-    pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), session.remedy()
+    pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), _session.remedy()
 
     # pickled by value: executors without this package can still raise the error below
     def on_executor(batches: Batches) -> Batches:
@@ -105,17 +101,17 @@ def _map_batches(
 
     on_executor.__name__ = on_executor.__qualname__ = name
     plain = df.toDF(*(f"c{number}" for number in range(len(columns))))  # Spark takes "a.b" for a path
-    with session.no_pandas_warnings():
+    with _session.no_pandas_warnings():
         return plain.mapInArrow(on_executor, schema)
 
 
 def _results(df: DataFrame, description: str) -> list[Any]:
     """Compute the outcomes of tasks: their results; the first exception among them is raised."""
     try:
-        with session.job_description(df.sparkSession, description), session.no_pandas_warnings():
+        with _session.job_description(df.sparkSession, description), _session.no_pandas_warnings():
             table = df.toArrow()
     except Exception as error:  # Py4JError where the JVM itself failed, and Connect knows no py4j
-        reason = session.explain_error(error)
+        reason = _session.explain_error(error)
         if reason is None:
             raise
         # dozens of lines of Python, Py4J and Java say no more; they are still in __context__
@@ -139,7 +135,7 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 #: name of a frame, and rows of one of its partitions
 NamedBatches: TypeAlias = tuple[str, Batches]
 #: function of users from the rows of a group to other rows
-MapFunction: TypeAlias = Callable[[pa.Table], Frame | None]
+MapFunction: TypeAlias = Callable[[pa.Table], arrow.Frame | None]
 
 #: rows per batch for Spark
 _BATCH_ROWS = 1 << 16
@@ -319,10 +315,7 @@ _UNEVEN = 1.05
 
 def _is_frame(obj: object) -> TypeGuard[DataFrame]:
     """Whether an object is a DataFrame of Spark, classic or Connect."""
-    return any(
-        base.__name__ == "DataFrame" and base.__module__.startswith("pyspark.sql")
-        for base in obj.__class__.__mro__
-    )
+    return isinstance(obj, DataFrame)
 
 
 def frames_of(data: SparkInput | None, default: str, file_rows: int | None) -> Frames:
@@ -358,8 +351,7 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
         raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
     if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
         check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
-    _conversion.check_types(df.schema, dataset)
-    return _empty_table(df, stored)
+    return _conversion.check_types(df.schema, dataset, stored)
 
 
 def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
@@ -371,10 +363,6 @@ def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
             f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. "
             + remedy
         )
-
-
-def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    return _conversion.to_storage_types(_conversion.arrow_schema(df.schema).empty_table(), stored)
 
 
 # -- writes --------------------------------------------------------------------------------------------------
@@ -434,7 +422,7 @@ def _derive_columns(df: DataFrame, spec: WriteSpec) -> DataFrame:
     missing = [transform for transform in spec.transforms(df.columns) if transform.name not in df.columns]
     if not missing:
         return df
-    empty = _empty_table(df, spec.types)
+    empty = _conversion.check_types(df.schema, spec.name, spec.types)
     derived = pa.schema([(t.name, t.apply(empty.column(t.column)).type) for t in missing])
     schema = type(df.schema)([*df.schema.fields, *_conversion.spark_schema(derived).fields])
     return _map_batches(df, partial(derive_batches, spec), schema, "derive")
@@ -464,9 +452,9 @@ def _shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
     """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
-    names = [session.quote_column(key) for key in keys]
+    names = [_session.quote_column(key) for key in keys]
     if file_rows is not None:
-        f = session.column_functions(df)
+        f = _session.column_functions(df)
         shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
         counts = df.groupBy(*names).agg(shares)
         large = counts.where(f.col(_SHARES) > 1)
@@ -474,10 +462,10 @@ def _shuffle_by_partition(
         marked = (
             df.join(f.broadcast(large), list(keys), "left") if keys else df.crossJoin(f.broadcast(counts))
         )
-        cell_names = [session.quote_column(cell) for cell in cells]
+        cell_names = [_session.quote_column(cell) for cell in cells]
         share: Column = f.pmod(f.xxhash64(*cell_names), f.coalesce(f.col(_SHARES), f.lit(1)))
         sorted_rows = marked.repartition(*names, share).sortWithinPartitions(*names, *cell_names)
-        return sorted_rows.select(*map(session.quote_column, df.columns))
+        return sorted_rows.select(*map(_session.quote_column, df.columns))
     if not keys:
         return df.repartition(1)
     return df.repartition(*names).sortWithinPartitions(*names)

@@ -22,26 +22,13 @@ from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreInput
+from kartothek_cube.io.spark import _session
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
-from kartothek_cube.io.spark._session import (
-    active_session,
-    changed_setting,
-    column_functions,
-    picklable_store,
-    quote_column,
-    workers,
-)
+from kartothek_cube.io.spark._session import OnSpark, picklable_store
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components import computed_dataset, delete_rows
-from kartothek_cube.io_components.facade import (
-    Example,
-    Operation,
-    define_facade,
-    facade,
-    plan_job,
-    with_stores,
-)
+from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
@@ -142,7 +129,7 @@ def map_cube_spark(
     [Row(CITY='Bonn', COUNTRY_CODE='DE', SHARE=0.75), Row(CITY='Ulm', COUNTRY_CODE='DE', SHARE=0.25)]
     """
     cube = find_cube(cube, store)
-    session = active_session(spark)
+    session = _session.active_session(spark)
     groups = list(cube.partition_columns) if partition_by is None else partition_by
     query = QueryCube(
         cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
@@ -150,10 +137,10 @@ def map_cube_spark(
     plan = plan_query(query)
     announce_query(plan)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
-    job = query_job(plan, split_into_tasks(plan, workers(session)), partial(executor.map_group, func))
-    return executor.results_as_spark_dataframe(
-        session, attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}"), spark_types
-    )
+    tasks = split_into_tasks(plan, _session.workers(session))
+    job = query_job(plan, tasks, partial(executor.map_group, func))
+    job = attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}")
+    return executor.results_as_spark_dataframe(session, job, spark_types)
 
 
 def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
@@ -169,14 +156,13 @@ def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
         ) from error
     if table is None:
         raise ValueError("The function gives None for a table without rows: pass the schema of what it gives")
-    unclear = set()
+    fields = list(table.schema)
     if isinstance(result, pd.DataFrame):
         # they have the types of the query, as they could be anything
         objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}
         unclear = objects.intersection(empty.schema.names)
-    return spark_schema(
-        pa.schema([empty.schema.field(f.name) if f.name in unclear else f for f in table.schema])
-    )
+        fields = [empty.schema.field(f.name) if f.name in unclear else f for f in fields]
+    return spark_schema(pa.schema(fields))
 
 
 def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
@@ -210,14 +196,12 @@ def query_as_frame(
         # numbers are narrower where the files that are read have no large ones
         schema = type(types)([types[name] for name in schema.names])
         own = () if query.conditions is None else plan_query(query).context.scans
-        obstacle = (
-            "it has conditions on rows" if any(scan.predicates or scan.implied for scan in own) else None
-        )
-        obstacle = obstacle or find_obstacle(plan, schema, session)
+        has_conditions = any(scan.predicates or scan.implied for scan in own)
+        obstacle = "it has conditions on rows" if has_conditions else find_obstacle(plan, schema, session)
         if obstacle is None:
             return scan_parquet(plan, schema, session)
         name += f"; read in Python: {obstacle}"
-    job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
+    job = query_job(plan, split_into_tasks(plan, _session.workers(session)), run_task)
     return executor.results_as_spark_dataframe(session, attrs.evolve(job, name=name), schema)
 
 
@@ -312,12 +296,12 @@ def scan_parquet(plan: PhysicalPlan, schema: StructType, session: SparkSession) 
         ignoreMissingFiles="false",
         ignoreCorruptFiles="false",
     )
-    with changed_setting(session, _LISTING_THRESHOLD, str(_MAX_FILES)):
+    with _session.changed_setting(session, _LISTING_THRESHOLD, str(_MAX_FILES)):
         df = reader.parquet(*paths)
-    f = column_functions(df)
+    f = _session.column_functions(df)
     columns = []
     for field in arrow_schema(schema):
-        column = f.col(quote_column(field.name))
+        column = f.col(_session.quote_column(field.name))
         if pat.is_floating(field.type):
             column = f.nanvl(column, f.lit(None).cast(schema[field.name].dataType)).alias(field.name)
         columns.append(column)
@@ -366,7 +350,7 @@ def _spark(name: str, operation: Callable[P, Operation[Answer]], note: str) -> C
     """The façade that runs the tasks of a job on executors."""
 
     def run(operation: Operation[Answer]) -> Answer:
-        job = plan_job(with_stores(operation, picklable_store), _BLOCK)
+        job = with_stores(operation, picklable_store).job(_BLOCK)
         return executor.execute_on_spark(job, getattr(operation, "spark", None))
 
     return facade(__name__, name, operation, run, note, _TYPES, example=_EXAMPLE)
@@ -405,52 +389,43 @@ class _UpdateCube(cube_writes.UpdateCube[SparkInput, StoreInput]):
 
 
 @attrs.frozen
-class _DeleteRows(delete_rows.DeleteRows[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _DeleteRows(OnSpark, delete_rows.DeleteRows[StoreInput]): ...
 
 
 @attrs.frozen
-class _DeleteCube(garbage.DeleteCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _DeleteCube(OnSpark, garbage.DeleteCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CleanupCube(garbage.CleanupCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CleanupCube(OnSpark, garbage.CleanupCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CopyCube(copy.CopyCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CopyCube(OnSpark, copy.CopyCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CollectStats(overview.CollectStats[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CollectStats(OnSpark, overview.CollectStats[StoreInput]): ...
 
 
 @attrs.frozen
-class _CompactCube(CompactCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CompactCube(OnSpark, CompactCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _ComputeDataset(OnSpark, computed_dataset.ComputeDataset[StoreInput]): ...
 
 
 @attrs.frozen
-class _BuildColumnStatistics(build_index.BuildColumnStatistics[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _BuildColumnStatistics(OnSpark, build_index.BuildColumnStatistics[StoreInput]): ...
 
 
 @attrs.frozen
-class _VerifyCube(verify_cube.VerifyCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _VerifyCube(OnSpark, verify_cube.VerifyCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _QueryCube(QueryCube[StoreInput]):
+class _QueryCube(OnSpark, QueryCube[StoreInput]):
     """Parameters of the façade.
 
     Examples
@@ -467,8 +442,6 @@ class _QueryCube(QueryCube[StoreInput]):
     [Row(CITY='Rom', COUNTRY_CODE='IT')]
     """
 
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
-
 
 @define_facade(
     _QueryCube,
@@ -483,7 +456,7 @@ def query_cube_spark(query: _QueryCube) -> DataFrame:
     is shuffled. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and missing numbers null.
     Executors must be able to open ``store``.
     """
-    return query_as_frame(query, active_session(query.spark))
+    return query_as_frame(query, _session.active_session(query.spark))
 
 
 @define_facade(cube_writes.RemovePartitions[StoreInput], _TYPES, example=_EXAMPLE)

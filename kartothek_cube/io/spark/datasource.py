@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core import arrow, dataset, errors, history
+from kartothek_cube.core import arrow, dataset, errors, history, transforms
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition
@@ -21,33 +21,16 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.transforms import parse_transform
-from kartothek_cube.io.spark import _conversion
+from kartothek_cube.io.spark import _conversion, _datasource_options
 from kartothek_cube.io.spark import _spark_executor as executor
-from kartothek_cube.io.spark._datasource_options import (
-    FORMAT,
-    ReadOptions,
-    StreamOptions,
-    WriteOptions,
-    concise_errors,
-    keep_options,
-    table_options,
-)
+from kartothek_cube.io.spark._datasource_options import FORMAT, ReadOptions, concise_errors
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io_components import dataset_read, job, kernels
+from kartothek_cube.io_components.query import physical_plan
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ScanContext,
-    plan_query,
-    split_into_tasks,
-)
-from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
-from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
-from kartothek_cube.io_components.write.write_commit import check_schemas, find_committed_batch, finish_write
+from kartothek_cube.io_components.write import cube_writes, table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.write_plan import WritePlan, merge_writes
-from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 #: tasks per worker; each costs some 40 ms more than in `mapInArrow`
 _TASKS_PER_WORKER = 2
@@ -69,8 +52,8 @@ class CubeReader(ds.DataSourceReader):
         self._schema = schema
         self._workers = workers
         self._conditions: list[Condition] = []
-        self._plan: PhysicalPlan | None = None
-        self._context: ScanContext | None = None
+        self._plan: physical_plan.PhysicalPlan | None = None
+        self._context: physical_plan.ScanContext | None = None
 
     @property
     def takes_filters(self) -> bool:
@@ -90,7 +73,7 @@ class CubeReader(ds.DataSourceReader):
     @concise_errors
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Cut the query into tasks."""
-        tasks = split_into_tasks(self.plan_query(), self._workers, _TASKS_PER_WORKER)
+        tasks = physical_plan.split_into_tasks(self.plan_query(), self._workers, _TASKS_PER_WORKER)
         return [ds.InputPartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -102,7 +85,7 @@ class CubeReader(ds.DataSourceReader):
             for table in run_task(self._context, executor.unpickle(partition.value)):
                 yield from executor.batches_of(table, _conversion.arrow_schema(self._schema))
 
-    def plan_query(self) -> PhysicalPlan:
+    def plan_query(self) -> physical_plan.PhysicalPlan:
         """The query, planned once filters are known."""
         if self._plan is None:
             self._plan = _plan_query(self._options, self._conditions, self._schema)
@@ -128,7 +111,7 @@ def _columns(options: ReadOptions) -> pa.Schema:
 
 def _plan_query(
     options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
-) -> PhysicalPlan:
+) -> physical_plan.PhysicalPlan:
     store = picklable_store(options.store)
     cube, datasets = discover_cube(options.cube, store, options.datasets)
     columns = options.columns if schema is None else schema.names
@@ -149,7 +132,7 @@ def _plan_query(
         as_of=options.as_of,
         changed_since=options.changed_since,
     )
-    plan = plan_query(query)
+    plan = physical_plan.plan_query(query)
     if schema is not None:
         _check_types(schema, plan.context.output)
     return plan
@@ -178,14 +161,9 @@ def _check_types(expected: StructType, output: pa.Schema) -> None:
 # them as long as the states that refer to them, so a batch can be read again.
 
 try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxFiles,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming import datasource as limits
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 except ImportError:  # before Spark 4.2, where a batch is all that is there
-    ReadLimit = ReadAllAvailable = ReadMaxFiles = None  # type: ignore[assignment, misc]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands in for the class of newer versions."""
@@ -216,8 +194,8 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None
 
     @cached_property
-    def _options(self) -> StreamOptions:
-        return StreamOptions.of(self._texts)
+    def _options(self) -> _datasource_options.StreamOptions:
+        return _datasource_options.StreamOptions.of(self._texts)
 
     @cached_property
     def _store(self) -> CachedStoreFactory:
@@ -256,10 +234,10 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _BEGIN
 
     @concise_errors
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> limits.ReadLimit:
         """How many files a batch reads."""
-        limit = self._options.max_files
-        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+        files = self._options.max_files
+        return limits.ReadAllAvailable() if files is None else limits.ReadMaxFiles(files)
 
     @concise_errors
     def prepareForTriggerAvailableNow(self) -> None:
@@ -267,7 +245,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {"version": self._newest() + 1, "files": 0}
 
     @concise_errors
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: limits.ReadLimit | None = None) -> Offset:
         """Where the next batch ends; without ``start`` (before Spark 4.2) at the newest version."""
         end = self._target or {"version": self._newest() + 1, "files": 0}
         begin = _BEGIN if start is None else start
@@ -279,7 +257,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = {"version": snapshot, "files": 0}
         if begin["version"] >= end["version"]:
             return start or _BEGIN
-        files = limit.max_files if ReadMaxFiles is not None and isinstance(limit, ReadMaxFiles) else None
+        files = limit.max_files if limit is not None and isinstance(limit, limits.ReadMaxFiles) else None
         return {**self._advance(begin, end["version"], snapshot, files), "snapshot": snapshot}
 
     def _advance(self, begin: Offset, until: int, snapshot: int, files: int | None) -> Offset:
@@ -432,14 +410,14 @@ Messages: TypeAlias = Sequence[ds.WriterCommitMessage | None]
 class WriteTarget:
     """Options of a write, an opened store, and whether the dataset is replaced."""
 
-    options: WriteOptions
+    options: _datasource_options.WriteOptions
     store: CachedStoreFactory
     overwrite: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str], overwrite: bool) -> WriteTarget:
         """Read the options of a data source."""
-        parsed = WriteOptions.of(options)
+        parsed = _datasource_options.WriteOptions.of(options)
         return cls(parsed, picklable_store(parsed.store), overwrite)
 
     def plan(self) -> WritePlan | None:
@@ -447,7 +425,7 @@ class WriteTarget:
         existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
         cube = self._cube(existing)
         name = self.options.dataset or cube.seed_dataset
-        append = AppendToCube(None, cube, self.store, schema_mode=self.options.schema_mode)
+        append = cube_writes.AppendToCube(None, cube, self.store, schema_mode=self.options.schema_mode)
         if name in existing and not self.overwrite:
             if self.options.if_exists == "ignore":
                 return None
@@ -473,7 +451,7 @@ class WriteTarget:
             # as in Spark, a dataset without partition keys is replaced as a whole
             if keys:
                 return overwrite
-        new = BuildCube if name == cube.seed_dataset else ExtendCube
+        new = cube_writes.BuildCube if name == cube.seed_dataset else cube_writes.ExtendCube
         partition_on = None if self.options.partition_on is None else {name: self.options.partition_on}
         write = new(None, cube, self.store, overwrite=self.overwrite, partition_on=partition_on)
         return write.plan([name])
@@ -485,7 +463,7 @@ class WriteTarget:
             cube = self._cube(existing)
             name = self.options.dataset or cube.seed_dataset
             if name in existing:
-                return UpdateCube(None, cube, self.store, "all", [name]).plan()
+                return cube_writes.UpdateCube(None, cube, self.store, "all", [name]).plan()
         plan = self.plan()
         # there is always something to write: streams have if_exists="append"
         assert plan is not None
@@ -502,7 +480,7 @@ class WriteTarget:
                 )
             return Cube(
                 dimension_columns=options.dimension_columns or (),
-                partition_columns=[parse_transform(text) for text in options.partition_columns or ()],
+                partition_columns=list(map(transforms.parse_transform, options.partition_columns or ())),
                 uuid_prefix=options.cube,
                 seed_dataset=options.seed_dataset,
                 index_columns=options.index_columns or (),
@@ -510,7 +488,7 @@ class WriteTarget:
         cube, _ = discover_cube(options.cube, self.store)
         for option in columns:
             texts = getattr(options, option)
-            given = [getattr(parse_transform(text), "name", text) for text in texts or ()]
+            given = [getattr(transforms.parse_transform(text), "name", text) for text in texts or ()]
             if texts is not None and given != list(getattr(cube, option)):
                 raise ValueError(
                     f"Format {FORMAT}: option {option!r} is {', '.join(texts)}, but the cube "
@@ -527,11 +505,7 @@ def _check_schema(plan: WritePlan, schema: StructType) -> str:
         # the settings of the session are unknown here
         remedy = "Rename them, or write them by the functions of kartothek_cube.io.spark"
         executor.check_case(schema.names, name, remedy)
-    _conversion.check_types(schema, name)
-    empty = _conversion.to_storage_types(
-        _conversion.arrow_schema(schema).empty_table(), plan.specs[name].types
-    )
-    check_schemas(plan, {name: empty})
+    write_commit.check_schemas(plan, {name: _conversion.check_types(schema, name, plan.specs[name].types)})
     return name
 
 
@@ -541,7 +515,7 @@ def _write(plan: WritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> byt
     batches = executor.derive_batches(spec, batches)
     tables = kernels.rechunk_by_partition(batches, spec.partition_on, _ROWS, 4 * _ROWS)
     rows = (_conversion.to_storage_types(table, spec.types) for table in tables)
-    return executor.attempt(partial(write_stream, plan, name, rows))
+    return executor.attempt(partial(write_tasks.write_stream, plan, name, rows))
 
 
 def _outcomes(messages: Messages) -> list[bytes]:
@@ -551,7 +525,7 @@ def _outcomes(messages: Messages) -> list[bytes]:
 def _discard(store: CachedStoreFactory, messages: Messages) -> None:
     results = [executor.unpickle(outcome) for outcome in _outcomes(messages)]
     written = [r for result in results if not isinstance(result, Exception) for r in result.values()]
-    delete_uncommitted(store, written)
+    table_writer.delete_uncommitted(store, written)
 
 
 class CubeWriter(ds.DataSourceArrowWriter):
@@ -572,17 +546,17 @@ class CubeWriter(ds.DataSourceArrowWriter):
         """Commit the files of all tasks."""
         if self.plan is None:
             return
-        with job.delete_on_failure(partial(delete_attempts, self.plan)):
+        with job.delete_on_failure(partial(table_writer.delete_attempts, self.plan)):
             results = merge_writes(executor.results_of(_outcomes(messages)))
-            check_duplicate_cells(self.plan, results)
-            finish_write(self.plan, [results])
+            write_tasks.check_duplicate_cells(self.plan, results)
+            write_commit.finish_write(self.plan, [results])
 
     def abort(self, messages: Messages) -> None:
         """Delete the files of all tasks, also those whose messages got lost."""
         # Failed tasks have no message. If there are none of these, the commit has failed: it deletes files by
         # itself, since its own writes may still be under way.
         if self.plan is not None and None in messages:
-            delete_attempts(self.plan)
+            table_writer.delete_attempts(self.plan)
 
 
 class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
@@ -608,14 +582,15 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
         if not queries:
             return
         (query,) = queries
-        if find_committed_batch(self.plan.evolve_changes(batch=(query, batchId))) is not None:
+        batch = query, batchId
+        if write_commit.find_committed_batch(self.plan.evolve_changes(batch=batch)) is not None:
             _discard(self.sink.store, messages)
             return
         with job.delete_on_failure(partial(_discard, self.sink.store, messages)):
             results = merge_writes(executor.results_of(_outcomes(messages)))
             if results[self.name].rows:
-                check_duplicate_cells(self.plan, results)
-                finish_write(self.sink.batch_plan().evolve_changes(batch=(query, batchId)), [results])
+                write_tasks.check_duplicate_cells(self.plan, results)
+                write_commit.finish_write(self.sink.batch_plan().evolve_changes(batch=batch), [results])
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Delete the files of all tasks."""
@@ -640,13 +615,14 @@ class KartothekCubeDataSource(ds.DataSource):
     @concise_errors
     def schema(self) -> StructType:
         """Columns and types of a cube."""
-        options = ReadOptions.of(table_options(self.options, StructType()))
-        return keep_options(self.options, _conversion.spark_schema(_columns(options)))
+        options = ReadOptions.of(_datasource_options.table_options(self.options, StructType()))
+        return _datasource_options.keep_options(self.options, _conversion.spark_schema(_columns(options)))
 
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
         """The reader of a cube."""
-        reader = CubeReader(ReadOptions.of(table_options(self.options, schema)), schema, self.workers)
+        options = ReadOptions.of(_datasource_options.table_options(self.options, schema))
+        reader = CubeReader(options, schema, self.workers)
         if not reader.takes_filters:
             # an error while Spark pickles the reader would be less clear
             reader.plan_query()
@@ -654,7 +630,7 @@ class KartothekCubeDataSource(ds.DataSource):
 
     def streamReader(self, schema: StructType) -> CubeStreamReader:
         """The reader of what is appended to a dataset."""
-        return CubeStreamReader(table_options(self.options, schema), schema, self.workers)
+        return CubeStreamReader(_datasource_options.table_options(self.options, schema), schema, self.workers)
 
     @concise_errors
     def writer(self, schema: StructType, overwrite: bool) -> CubeWriter:
@@ -664,7 +640,7 @@ class KartothekCubeDataSource(ds.DataSource):
         plan, batch = target.plan(), target.options.batch
         if plan is not None and batch is not None:
             plan = plan.evolve_changes(batch=batch)
-            if find_committed_batch(plan) is not None:
+            if write_commit.find_committed_batch(plan) is not None:
                 plan = None
         if plan is None:
             return CubeWriter(None, "")

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as ds
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, In, InputPartition, IsNotNull, Not
 from pyspark.sql.types import StructType
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
@@ -43,8 +42,6 @@ _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 _ID = re.compile(r"#(\d+)L?")
 #: filters with one value
 _FILTERS = ("StringStartsWith", *(kind.__name__ for kind in _conversion.COMPARISONS))
-#: texts of plans leave out columns beyond this number
-_MANY_FIELDS = "spark.sql.debug.maxToStringFields"
 #: methods of a DataFrame whose result is another lazy table
 _STEPS = (
     *("agg", "alias", "distinct", "drop", "dropDuplicates", "dropna", "fillna", "filter", "limit", "orderBy"),
@@ -158,7 +155,7 @@ class CubeTable:
 
     def _pushed_conditions(self) -> list[Condition]:
         """Conditions that follow from those of Spark, as its optimizer pushes them down."""
-        if not self._opaque.__class__.__module__.startswith("pyspark.sql.connect"):
+        if not _session.is_connect(self._opaque):
             return _conversion.to_conditions(_find_filters(self._opaque), self._types)[0]
         return self._conditions_of_source()
 
@@ -172,7 +169,8 @@ class CubeTable:
 
     def _optimized_plan(self) -> list[str]:
         """Lines of the plan, as Spark's optimizer leaves it."""
-        with _session.changed_setting(self._spark, _MANY_FIELDS, "1000000"):
+        # texts of plans leave out columns beyond this number
+        with _session.changed_setting(self._spark, "spark.sql.debug.maxToStringFields", "1000000"):
             # columns of the result under new names, so that the plan mentions all of them
             text = _explain(self._opaque.toDF(*(f"c{number}" for number in range(len(self._opaque.columns)))))
         match = _OPTIMIZED.search(text)
@@ -205,10 +203,8 @@ class CubeTable:
         columns = self._opaque.columns
         name = columns[item] if isinstance(item, int) else item
         # not the column of a frame: each call has another one
-        col, path = (
-            _session.column_functions(self._opaque).col,
-            _session.quote_column(name) if name in columns else name,
-        )
+        col = _session.column_functions(self._opaque).col
+        path = _session.quote_column(name) if name in columns else name
         own = col(f"{self._name}.{path}")
         try:
             _ = self._opaque.select(own).schema
@@ -242,7 +238,7 @@ def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-class FilterSource(DataSource):
+class FilterSource(ds.DataSource):
     """A data source without rows, whose plan tells which filters were pushed to it."""
 
     @classmethod
@@ -250,27 +246,27 @@ class FilterSource(DataSource):
         """Name of the format."""
         return "kartothek_cube_filters"
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
         """The reader that answers."""
         return _FilterReader(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.options["types"]))))
 
 
-class _FilterReader(DataSourceReader):
+class _FilterReader(ds.DataSourceReader):
     def __init__(self, types: pa.Schema) -> None:
         self._types = types
 
     @_datasource_options.concise_errors
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:
         """Answer by an error: its text is all that comes back from where Spark plans."""
         conditions, _ = _conversion.to_conditions(filters, self._types)
         raise ValueError(f"<conditions {base64.b64encode(pickle.dumps(conditions)).decode()}>")
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read nothing."""
         return iter(())
 
 
-def _find_filters(df: DataFrame) -> list[Filter]:
+def _find_filters(df: DataFrame) -> list[ds.Filter]:
     """Filters that Spark's optimizer pushes down to the only rows of a cube in a plan."""
     leaves: list[tuple[Any, Any]] = []
 
@@ -299,11 +295,11 @@ def _find_filters(df: DataFrame) -> list[Filter]:
     return filters
 
 
-def _decode_filter(java: Any) -> Filter:
+def _decode_filter(java: Any) -> ds.Filter:
     """A filter of a data source in the JVM as one of PySpark."""
     kind = java.getClass().getSimpleName()
     if kind == "Not":
-        return Not(_decode_filter(java.child()))
+        return ds.Not(_decode_filter(java.child()))
     if kind not in ("IsNotNull", "In", *_FILTERS):
         raise KeyError(kind)
     text = java.attribute()
@@ -314,10 +310,10 @@ def _decode_filter(java: Any) -> Filter:
             raise KeyError(text)
     column = (name,)
     if kind == "IsNotNull":
-        return IsNotNull(column)
+        return ds.IsNotNull(column)
     if kind == "In":
-        return In(column, tuple(decode_java(value).as_py() for value in java.values()))
-    compare: Callable[[tuple[str, ...], Any], Filter] = getattr(ds, kind)
+        return ds.In(column, tuple(decode_java(value).as_py() for value in java.values()))
+    compare: Callable[[tuple[str, ...], Any], ds.Filter] = getattr(ds, kind)
     return compare(column, decode_java(java.value()).as_py())
 
 

@@ -21,27 +21,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from storefact import get_store_from_url
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import DuplicateCellsError
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import verify_cube
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
-from kartothek_cube.io.spark.cube import (
-    append_to_cube_from_spark,
-    build_cube_from_spark,
-    cleanup_cube_spark,
-    collect_stats_spark,
-    copy_cube_spark,
-    delete_cube_spark,
-    extend_cube_from_spark,
-    map_cube_spark,
-    merge_into_cube_from_spark,
-    query_cube_spark,
-    remove_partitions_spark,
-    update_cube_from_spark,
-)
 from kartothek_cube.io.spark.dataset import read_dataset_as_spark, store_dataset_from_spark
 from tests.support import sabotage
 from tests.support.cubes import header
@@ -56,7 +39,7 @@ from tests.support.stream_pipeline import Kill, fatal_source, run_stream
 
 pytestmark = pytest.mark.slow("a cluster of Spark, whose processes are killed")
 
-CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+CUBE = api.Cube(["x"], ["p"], "cube", index_columns=["i1"])
 N = 64
 TASKS = 4
 OPTIONS = {
@@ -119,7 +102,7 @@ def marks(tmp_path: Path) -> str:
 
 
 def stored(url: str) -> list[int]:
-    return query_cube_arrow(CUBE, url)[0]["x"].to_pylist()
+    return api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist()
 
 
 def data_files(url: str) -> set[str]:
@@ -140,17 +123,17 @@ def tracked(url: str) -> set[str]:
 
 def check_whole(url: str, xs) -> None:
     """Each cell once, in one file per partition and write; nothing else after a clean-up."""
-    (table,) = query_cube_arrow(CUBE, url)
+    (table,) = api.query_cube_arrow(CUBE, url)
     assert table["x"].to_pylist() == table["v1"].to_pylist() == list(xs)
-    assert collect_stats_spark(CUBE, url)["seed"]["rows"] == len(xs)
+    assert api.collect_stats_spark(CUBE, url)["seed"]["rows"] == len(xs)
     assert len(tracked(url)) == len(xs) // 8
-    cleanup_cube_spark(CUBE, url)
+    api.cleanup_cube_spark(CUBE, url)
     deadline = time.monotonic() + 60
     while data_files(url) != tracked(url):
         # attempts that Spark gave up may still write for a moment
         assert time.monotonic() < deadline
         time.sleep(0.5)
-        cleanup_cube_spark(CUBE, url)
+        api.cleanup_cube_spark(CUBE, url)
 
 
 def through(function, df):
@@ -163,15 +146,15 @@ def through(function, df):
 
 
 def test_a_pipeline(spark, url, tmp_path):
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
 
     def doubled(part: pa.Table) -> pa.Table:
         return part.select(["x", "p"]).append_column("v2", pc.multiply(part["v1"], 2))
 
-    extend_cube_from_spark({"more": map_cube_spark(doubled, CUBE, url)}, CUBE, url)
-    append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
-    new = query_cube_spark(CUBE, url, C("p") == 1, ["seed"]).withColumn("v1", -col("v1"))
-    update_cube_from_spark(new, CUBE, url, C("p") == 1, ["seed"])
+    api.extend_cube_from_spark({"more": api.map_cube_spark(doubled, CUBE, url)}, CUBE, url)
+    api.append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+    new = api.query_cube_spark(CUBE, url, api.C("p") == 1, ["seed"]).withColumn("v1", -col("v1"))
+    api.update_cube_from_spark(new, CUBE, url, api.C("p") == 1, ["seed"])
     options = f"store '{url}', cube 'cube'"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cells USING kartothek_cube OPTIONS ({options})")
     (row,) = spark.sql("SELECT count(*), sum(v1), sum(v2) FROM cells WHERE x >= 8").collect()
@@ -181,20 +164,20 @@ def test_a_pipeline(spark, url, tmp_path):
         sum(-x if x % 8 == 1 else x for x in xs),
         sum(2 * x for x in xs if x < N),
     )
-    store_dataset_from_spark(query_cube_spark(CUBE, url), url, "flat", partition_on="p")
+    store_dataset_from_spark(api.query_cube_spark(CUBE, url), url, "flat", partition_on="p")
     assert read_dataset_as_spark("flat", url, predicates=[[("p", "==", 3)]]).count() == N // 4
     other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
-    copy_cube_spark(CUBE, url, other)
-    remove_partitions_spark(CUBE, other, C("p") > 1)
-    cleanup_cube_spark(CUBE, other)
-    assert query_cube_spark(CUBE, other).count() == N // 2
-    delete_cube_spark(CUBE, other)
+    api.copy_cube_spark(CUBE, url, other)
+    api.remove_partitions_spark(CUBE, other, api.C("p") > 1)
+    api.cleanup_cube_spark(CUBE, other)
+    assert api.query_cube_spark(CUBE, other).count() == N // 2
+    api.delete_cube_spark(CUBE, other)
     assert not list((tmp_path / "other").rglob("*.parquet"))
 
 
 def test_errors_of_tasks_are_those_of_the_library(spark, url):
     with pytest.raises(DuplicateCellsError, match="p=1, x=1"):
-        build_cube_from_spark(create_frame(pa.concat_tables([rows(), rows().slice(1, 1)])), CUBE, url)
+        api.build_cube_from_spark(create_frame(pa.concat_tables([rows(), rows().slice(1, 1)])), CUBE, url)
     assert data_files(url) == set()
 
 
@@ -207,15 +190,15 @@ def test_tasks_run_twice(spark, url, marks, operation, deed):
     store = Sabotaged(url, marks, deed)
     xs = range(N)
     if operation == "merge":
-        build_cube_from_spark(create_frame(rows().set_column(3, "v1", pa.array([0] * N))), CUBE, url)
-        result = merge_into_cube_from_spark(create_frame(rows()), CUBE, store)
+        api.build_cube_from_spark(create_frame(rows().set_column(3, "v1", pa.array([0] * N))), CUBE, url)
+        result = api.merge_into_cube_from_spark(create_frame(rows()), CUBE, store)
         assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (0, N, 0)
     elif operation == "append":
-        build_cube_from_spark(create_frame(rows()), CUBE, url)
-        append_to_cube_from_spark(create_frame(rows(N)), CUBE, store)
+        api.build_cube_from_spark(create_frame(rows()), CUBE, url)
+        api.append_to_cube_from_spark(create_frame(rows(N)), CUBE, store)
         xs = range(2 * N)
     else:
-        build_cube_from_spark(create_frame(rows()), CUBE, store)
+        api.build_cube_from_spark(create_frame(rows()), CUBE, store)
     assert notes(marks, "written") > 8, "no file was written twice"
     check_whole(url, xs)
 
@@ -223,7 +206,7 @@ def test_tasks_run_twice(spark, url, marks, operation, deed):
 @pytest.mark.parametrize("deed", DEEDS[1:] if ALL else DEEDS[-1:])
 def test_tasks_of_the_data_source_run_twice(spark, url, marks, deed):
     """The input of a task ends badly after the task has written some of it."""
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
 
     def disturbed(batches):
         for batch in batches:
@@ -239,19 +222,19 @@ def test_tasks_of_the_data_source_run_twice(spark, url, marks, deed):
 
 
 def test_queries_survive_their_executors(spark, url, marks):
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
 
     def killing(part: pa.Table) -> pa.Table:
         if len(part) and once(marks, "deed"):
             kill_executor()
         return part
 
-    assert sorted(row["x"] for row in map_cube_spark(killing, CUBE, url).collect()) == list(range(N))
+    assert sorted(row["x"] for row in api.map_cube_spark(killing, CUBE, url).collect()) == list(range(N))
 
 
 def test_a_task_that_always_fails_changes_nothing(spark, url):
     """``spark.task.maxFailures`` attempts, then one sentence; files that other tasks wrote are deleted."""
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
     before = data_files(url)
 
     def failing(batches):
@@ -261,10 +244,9 @@ def test_a_task_that_always_fails_changes_nothing(spark, url):
                 raise ConnectionError("the network is gone")
 
     new = rows(N).set_column(1, "p", pa.array([8 + x % 2 for x in range(N)]))
-    with pytest.raises(
-        RuntimeError, match=r"^A task failed in failing \(.*line \d+\): ConnectionError: the n"
-    ):
-        append_to_cube_from_spark(through(failing, create_frame(new)), CUBE, url)
+    text = r"^A task failed in failing \(.*line \d+\): ConnectionError: the n"
+    with pytest.raises(RuntimeError, match=text):
+        api.append_to_cube_from_spark(through(failing, create_frame(new)), CUBE, url)
     # Spark ends the Python process of a killed attempt after 2 s
     time.sleep(4)
     assert files_of_others(url, before) == []
@@ -297,7 +279,7 @@ def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, ur
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
-        built = build_cube_from_spark(create_frame(table), CUBE, Noted(url, marks), max_rows_per_file=120)
+        built = api.build_cube_from_spark(create_frame(table), CUBE, Noted(url, marks), max_rows_per_file=120)
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", before)
     labels = built["seed"].partition_table.labels.to_pylist()
@@ -310,7 +292,7 @@ def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, ur
     parts = [pq.read_table(root / f"{label}.parquet", partitioning=None)["x"].to_pylist() for label in large]
     assert all(part == sorted(part) for part in parts)
     assert sorted(chain.from_iterable(parts)) == [x for x in xs if x % 2]
-    assert verify_cube(CUBE, url).ok and stored(url) == xs
+    assert api.verify_cube(CUBE, url).ok and stored(url) == xs
 
 
 @dataclass(frozen=True)
@@ -344,16 +326,16 @@ def test_credentials_are_those_of_each_executor(spark, monkeypatch):
     url = s3_url().partition("&access_key_id")[0]
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "driver")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret_of_driver")
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
-    merge_into_cube_from_spark(create_frame(rows(N - 8)), CUBE, url)
-    assert query_cube_spark(CUBE, url).count() == 2 * N - 8
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.merge_into_cube_from_spark(create_frame(rows(N - 8)), CUBE, url)
+    assert api.query_cube_spark(CUBE, url).count() == 2 * N - 8
 
 
 # commits that fail, jobs that are cancelled -----------------------------------------------------------------
 
 
 def test_a_commit_that_fails(spark, url, monkeypatch):
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
     before = data_files(url)
 
     def refuse(*_, **__):
@@ -361,7 +343,7 @@ def test_a_commit_that_fails(spark, url, monkeypatch):
 
     monkeypatch.setattr("kartothek_cube.core.store.local.LocalBlobStore.put_if", refuse)
     with pytest.raises(ConnectionError):
-        append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+        api.append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
     monkeypatch.undo()
     assert files_of_others(url, before) == []
     check_whole(url, range(N))
@@ -369,7 +351,7 @@ def test_a_commit_that_fails(spark, url, monkeypatch):
 
 @pytest.mark.parametrize("source", [False, True])
 def test_a_job_that_is_cancelled(spark, url, marks, source):
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    api.build_cube_from_spark(create_frame(rows()), CUBE, url)
     store = Sabotaged(url, marks, "hang")
     df = create_frame(rows(N))
     if source:
@@ -387,11 +369,11 @@ def test_a_job_that_is_cancelled(spark, url, marks, source):
         if source:
             df.write.format("kartothek_cube").mode("append").options(store=url, cube="cube").save()
         else:
-            append_to_cube_from_spark(df, CUBE, store)
+            api.append_to_cube_from_spark(df, CUBE, store)
     canceller.join()
     assert stored(url) == list(range(N))
     check_whole(url, range(N))
-    append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+    api.append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
     check_whole(url, range(2 * N))
 
 

@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.io.spark import create_frame
+from tests.support.spark_session import xs
 
 pytestmark = pytest.mark.slow("tables of Spark's catalog")
 
@@ -36,12 +37,14 @@ def catalog(spark, url):
         spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def xs(df) -> list[int]:
-    return sorted(row["x"] for row in df.collect())
-
-
-def test_a_cube_is_a_table_of_the_catalog(spark, url, catalog):
+@pytest.fixture
+def built(url) -> str:
+    """URL of a store with a cube of four rows."""
     api.build_cube(cells(range(4)), CUBE, url)
+    return url
+
+
+def test_a_cube_is_a_table_of_the_catalog(spark, built, catalog):
     name = catalog()
     assert spark.catalog.tableExists(name)
     assert [c.name for c in spark.catalog.listColumns(name)] == ["p", "v", "x"]
@@ -49,20 +52,19 @@ def test_a_cube_is_a_table_of_the_catalog(spark, url, catalog):
     assert described[:3] == [("p", "bigint"), ("v", "bigint"), ("x", "bigint")]
     assert xs(spark.sql(f"SELECT x FROM {name} WHERE x > 1")) == [2, 3]
     assert xs(spark.table(name)) == [0, 1, 2, 3]
-    api.append_to_cube(cells([7]), CUBE, url)
+    api.append_to_cube(cells([7]), CUBE, built)
     assert xs(spark.table(name)) == [0, 1, 2, 3, 7]
     spark.sql(f"DROP TABLE {name}")
-    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 7]
+    assert api.query_cube_arrow(CUBE, built)[0]["x"].to_pylist() == [0, 1, 2, 3, 7]
 
 
-def test_a_table_can_be_at_a_location(spark, url):
-    api.build_cube(cells(range(4)), CUBE, url)
-    spark.sql(f"CREATE TABLE located USING kartothek_cube LOCATION '{url.removeprefix('hfs://')}'")
+def test_a_table_can_be_at_a_location(spark, built):
+    spark.sql(f"CREATE TABLE located USING kartothek_cube LOCATION '{built.removeprefix('hfs://')}'")
     try:
         assert xs(spark.table("located")) == [0, 1, 2, 3]
     finally:
         spark.sql("DROP TABLE located")
-    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3]
+    assert api.query_cube_arrow(CUBE, built)[0]["x"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_a_table_joins_itself(spark, url, catalog):
@@ -82,11 +84,10 @@ INSERTS = {
 
 
 @pytest.mark.parametrize("how", INSERTS)
-def test_rows_are_inserted_into_a_view(spark, url, catalog, how):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_rows_are_inserted_into_a_view(spark, built, catalog, how):
     create_frame(cells([8, 9]), spark).createOrReplaceTempView("new_rows")
     spark.sql(INSERTS[how].format(catalog("sales_view", VIEW)))
-    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
+    assert api.query_cube_arrow(CUBE, built)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
 
 
 def test_a_view_shows_an_insert_when_it_is_created_again(spark, url, catalog):
@@ -98,10 +99,9 @@ def test_a_view_shows_an_insert_when_it_is_created_again(spark, url, catalog):
     assert xs(spark.table(catalog("sales_view", VIEW))) == [0, 1, 8]
 
 
-def test_an_overwrite_replaces_the_dataset(spark, url, catalog):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_an_overwrite_replaces_the_dataset(spark, built, catalog):
     spark.sql(f"INSERT OVERWRITE {catalog('sales_view', VIEW)} (x, p, v) VALUES (8, 0, 1)")
-    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [8]
+    assert api.query_cube_arrow(CUBE, built)[0]["x"].to_pylist() == [8]
 
 
 @pytest.mark.parametrize(
@@ -112,32 +112,29 @@ def test_an_overwrite_replaces_the_dataset(spark, url, catalog):
         lambda df, name: df.write.format("kartothek_cube").mode("append").saveAsTable(name),
     ],
 )
-def test_inserts_that_lose_the_options_of_a_table_name_the_remedy(spark, url, catalog, insert):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_inserts_that_lose_the_options_of_a_table_name_the_remedy(spark, built, catalog, insert):
     name = catalog()
     with pytest.raises(AnalysisException, match="insert into a temporary view that has the same options"):
         insert(create_frame(cells([8]), spark).select("p", "v", "x"), name)
     assert xs(spark.table(name)) == [0, 1, 2, 3]
 
 
-def test_rows_of_a_table_are_not_written_to_it_by_mistake(spark, url, catalog):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_rows_of_a_table_are_not_written_to_it_by_mistake(spark, built, catalog):
     rows = spark.table(catalog(conditions="x > 1"))
     with pytest.raises(AnalysisException, match="option 'store' is missing"):
         rows.write.format("kartothek_cube").mode("overwrite").save()
     with pytest.raises(AnalysisException, match="option 'store' is missing"):
         spark.sql("INSERT INTO sales SELECT 1L, 2L, 3L")
     other = CUBE.copy(uuid_prefix="other")
-    rows.write.format("kartothek_cube").options(store=url, cube="other", **NEW).save()
-    assert api.query_cube_arrow(other, url)[0]["x"].to_pylist() == [2, 3]
-    again = spark.read.format("kartothek_cube").schema(rows.schema).load(url, cube="cube")
+    rows.write.format("kartothek_cube").options(store=built, cube="other", **NEW).save()
+    assert api.query_cube_arrow(other, built)[0]["x"].to_pylist() == [2, 3]
+    again = spark.read.format("kartothek_cube").schema(rows.schema).load(built, cube="cube")
     assert xs(again) == [0, 1, 2, 3]
 
 
-def test_a_frame_is_appended_to_a_table_with_its_options(spark, url, catalog):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_a_frame_is_appended_to_a_table_with_its_options(spark, built, catalog):
     name = catalog()
-    create_frame(cells([8]), spark).writeTo(name).options(store=url, cube="cube").append()
+    create_frame(cells([8]), spark).writeTo(name).options(store=built, cube="cube").append()
     assert xs(spark.table(name)) == [0, 1, 2, 3, 8]
 
 
@@ -152,22 +149,20 @@ def test_a_view_with_columns_builds_a_cube(spark, url):
     assert xs(spark.sql("SELECT x FROM new_cube WHERE x > 0")) == [1, 2]
 
 
-def test_options_of_a_query_are_added_to_those_of_the_table(spark, url, catalog):
-    api.build_cube(cells(range(4)), CUBE, url)
-    api.keep_cube_history(CUBE, url, 5)
+def test_options_of_a_query_are_added_to_those_of_the_table(spark, built, catalog):
+    api.keep_cube_history(CUBE, built, 5)
     name = catalog()
     assert xs(spark.sql(f"SELECT x FROM {name} WITH (conditions 'x >= 2')")) == [2, 3]
     assert xs(spark.read.option("conditions", "x >= 3").table(name)) == [3]
 
 
 @pytest.mark.parametrize("form", ["versionAsOf", "timestampAsOf"])
-def test_points_in_time_have_the_names_of_spark(spark, url, form):
-    api.build_cube(cells(range(4)), CUBE, url)
-    api.keep_cube_history(CUBE, url, 5)
-    before = api.list_cube_history(CUBE, url)[-1]
-    api.remove_partitions(CUBE, url, api.C("p") == 1)
+def test_points_in_time_have_the_names_of_spark(spark, built, form):
+    api.keep_cube_history(CUBE, built, 5)
+    before = api.list_cube_history(CUBE, built)[-1]
+    api.remove_partitions(CUBE, built, api.C("p") == 1)
     value = before.version if form.lower() == "versionasof" else before.time.isoformat()
-    read = spark.read.format("kartothek_cube").options(store=url, cube="cube")
+    read = spark.read.format("kartothek_cube").options(store=built, cube="cube")
     assert xs(read.load()) == [0, 2] and xs(read.option(form, value).load()) == [0, 1, 2, 3]
 
 
@@ -184,10 +179,9 @@ def test_points_in_time_have_the_names_of_spark(spark, url, form):
         ({"version_as_of": "1"}, "unknown option version_as_of; did you mean versionAsOf?"),
     ],
 )
-def test_wrong_points_in_time_are_named(spark, url, options, fragment):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_wrong_points_in_time_are_named(spark, built, options, fragment):
     with pytest.raises(AnalysisException) as caught:
-        spark.read.format("kartothek_cube").options(store=url, cube="cube", **options).load().printSchema()
+        spark.read.format("kartothek_cube").options(store=built, cube="cube", **options).load().printSchema()
     assert fragment in str(caught.value) and "Traceback" not in str(caught.value)
 
 
@@ -217,9 +211,8 @@ TABLES_WITHOUT_OPTIONS = {
 @pytest.mark.parametrize("create", TABLES_WITHOUT_OPTIONS.values(), ids=TABLES_WITHOUT_OPTIONS)
 def test_tables_that_could_not_be_read_are_not_created(spark, url, create):
     df = create_frame(cells([1]), spark)
-    with pytest.raises(
-        AnalysisException, match=r"CREATE TABLE .* without columns; to write rows, use save\(\)"
-    ):
+    remedy = r"CREATE TABLE .* without columns; to write rows, use save\(\)"
+    with pytest.raises(AnalysisException, match=remedy):
         create(df, {"store": url, "cube": "cube", **NEW})
     assert not spark.catalog.tableExists("t")
     assert not list(Path(url.removeprefix("hfs://")).iterdir())
@@ -250,26 +243,23 @@ def test_tables_of_other_formats_are_created_as_before(spark):
         ("sales", "REPLACE COLUMNS (x BIGINT)"),
     ],
 )
-def test_columns_of_a_table_are_not_altered(spark, url, catalog, table, change):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_columns_of_a_table_are_not_altered(spark, built, catalog, table, change):
     name = catalog()
     with pytest.raises(AnalysisException, match=f"Use update_schema, then drop and create {table}"):
         spark.sql(f"-- a comment\nALTER TABLE {table} {change}")
     assert spark.table(name).columns == ["p", "v", "x"] and xs(spark.table(name)) == [0, 1, 2, 3]
 
 
-def test_a_table_may_have_properties_and_comments(spark, url, catalog):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_a_table_may_have_properties_and_comments(spark, built, catalog):
     name = catalog()
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('a' = 'b')")
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN p COMMENT 'parity'")
     assert xs(spark.table(name)) == [0, 1, 2, 3]
 
 
-def test_columns_that_the_cube_has_no_more_are_named(spark, url, catalog):
-    api.build_cube(cells(range(4)), CUBE, url)
+def test_columns_that_the_cube_has_no_more_are_named(spark, built, catalog):
     name = catalog()
-    api.update_schema(CUBE, url, rename={"v": "w"})
+    api.update_schema(CUBE, built, rename={"v": "w"})
     with pytest.raises(AnalysisException, match=r"no column\(s\) v of this .*: drop and create") as caught:
         spark.table(name).collect()
     assert "Traceback" not in str(caught.value)

@@ -10,26 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from storefact import get_store_from_url
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import DuplicateCellsError, MissingFileError, MultiTableCommitAborted
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import build_cube
 from kartothek_cube.io.spark import create_frame
-from kartothek_cube.io.spark.cube import (
-    append_to_cube_from_spark,
-    build_cube_from_spark,
-    cleanup_cube_spark,
-    collect_stats_spark,
-    compute_dataset_spark,
-    extend_cube_from_spark,
-    map_cube_spark,
-    query_cube_spark,
-    update_cube_from_spark,
-)
 from tests.support.cubes import header
+from tests.support.spark_session import files
 
-CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
+CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
 
 
 def table(n: int = 12, **more) -> pa.Table:
@@ -48,12 +35,8 @@ def frame(spark):
 
 @pytest.fixture
 def built(frame, url):
-    build_cube_from_spark(frame, CUBE, url)
+    api.build_cube_from_spark(frame, CUBE, url)
     return url
-
-
-def files(url: str) -> set[Path]:
-    return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
 
 
 def rows(df) -> list[dict]:
@@ -69,7 +52,7 @@ def test_a_function_that_fails_for_a_partition_leaves_no_files(built):
 
     before = files(built)
     with pytest.raises(ValueError, match="no model for this partition") as caught:
-        compute_dataset_spark(double, CUBE, built, "doubled")
+        api.compute_dataset_spark(double, CUBE, built, "doubled")
     assert caught.value.__notes__ == ["Function double failed for p=2"]
     assert files(built) == before
 
@@ -78,37 +61,37 @@ def test_a_function_that_fails_for_a_partition_leaves_no_files(built):
 
 
 def test_a_query_shuffles_nothing(jvm, built):
-    plan = query_cube_spark(CUBE, built, C("v1") > 1.0)._jdf.queryExecution().toString()
+    plan = api.query_cube_spark(CUBE, built, api.C("v1") > 1.0)._jdf.queryExecution().toString()
     assert "MapInArrow query_cube" in plan and "Exchange" not in plan
 
 
 def test_a_plan_shows_what_is_pruned_and_pushed_down(built, capsys):
-    query_cube_spark(CUBE, built, (C("p") == 0) & (C("v1") > 1.0)).explain()
+    api.query_cube_spark(CUBE, built, (api.C("p") == 0) & (api.C("v1") > 1.0)).explain()
     shown = capsys.readouterr().out
     assert "1 partition; files: 1 of 3 of seed" in shown and "conditions: p == 0 & v1 > 1.0" in shown
 
 
 @pytest.mark.parametrize("arguments", [{}, {"partition_by": "i1"}, {"payload_columns": ["v1"]}])
 def test_the_schema_is_there_without_rows(built, arguments):
-    empty, filled = (query_cube_spark(CUBE, built, C("p") == p, **arguments) for p in (99, 0))
+    empty, filled = (api.query_cube_spark(CUBE, built, api.C("p") == p, **arguments) for p in (99, 0))
     assert empty.schema == filled.schema and empty.count() == 0 and filled.count() == 4
 
 
 def test_a_query_sees_the_cube_as_it_was_planned(frame, built, spark):
-    df = query_cube_spark(CUBE, built)
-    append_to_cube_from_spark(frame.where("x = 0").withColumn("x", frame["x"] + 100), CUBE, built)
-    assert df.count() == 12 and query_cube_spark(CUBE, built).count() == 13
+    df = api.query_cube_spark(CUBE, built)
+    api.append_to_cube_from_spark(frame.where("x = 0").withColumn("x", frame["x"] + 100), CUBE, built)
+    assert df.count() == 12 and api.query_cube_spark(CUBE, built).count() == 13
 
 
 def test_groups_come_in_one_piece_and_in_order(built):
-    values = [row["i1"] for row in query_cube_spark(CUBE, built, partition_by="i1").collect()]
+    values = [row["i1"] for row in api.query_cube_spark(CUBE, built, partition_by="i1").collect()]
     assert values == ["i0"] * 6 + ["i1"] * 6
 
 
 def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark._spark_executor._FEW_TASKS", 1)
     monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
-    df = query_cube_spark(CUBE, built)
+    df = api.query_cube_spark(CUBE, built)
     assert df.rdd.getNumPartitions() == 3
     assert rows(df) == rows(create_frame(seed().select(["i1", "p", "v1", "x", "y"])))
 
@@ -119,13 +102,13 @@ def test_map_gets_whole_partitions_and_groups(built):
         assert pc.count_distinct(part["p"]).as_py() <= 1
         return pa.table({"p": part["p"].slice(0, 1), "n": pa.array([len(part)][: len(part)], pa.int64())})
 
-    df = map_cube_spark(summed, CUBE, built)
+    df = api.map_cube_spark(summed, CUBE, built)
     assert sorted(df.collect()) == [(0, 4), (1, 4), (2, 4)]
 
     def summed(part: pa.Table) -> pa.Table:
         return part.group_by("i1").aggregate([("v1", "sum")])
 
-    df = map_cube_spark(summed, CUBE, built, partition_by="i1", payload_columns=["v1"])
+    df = api.map_cube_spark(summed, CUBE, built, partition_by="i1", payload_columns=["v1"])
     assert sorted(df.collect()) == [("i0", 15.0), ("i1", 18.0)]
 
 
@@ -134,40 +117,40 @@ def test_map_may_be_told_what_comes_out(built, schema):
     def some(part: pa.Table):
         return part.to_pandas()[["x"]] if part["p"][0].as_py() == 1 else None
 
-    df = map_cube_spark(some, CUBE, built, schema)
+    df = api.map_cube_spark(some, CUBE, built, schema)
     assert sorted(row["x"] for row in df.collect()) == [1, 4, 7, 10]
 
 
 def test_map_takes_columns_of_the_query_for_what_they_are(spark, url):
     """pandas has objects for dates, and no type for them where there are no rows."""
     days = pa.array([date(2020, 1, 1), date(2020, 1, 2)])
-    cube = Cube(["x", "d"], ["p"], "cube")
-    build_cube_from_spark(create_frame(pa.table({"x": [0, 1], "d": days, "p": days}), spark), cube, url)
-    df = map_cube_spark(lambda part: part.to_pandas().assign(v2=1.5), cube, url)
+    cube = api.Cube(["x", "d"], ["p"], "cube")
+    api.build_cube_from_spark(create_frame(pa.table({"x": [0, 1], "d": days, "p": days}), spark), cube, url)
+    df = api.map_cube_spark(lambda part: part.to_pandas().assign(v2=1.5), cube, url)
     assert dict(df.dtypes) == {"d": "date", "p": "date", "v2": "double", "x": "bigint"}
-    extend_cube_from_spark({"more": df}, cube, url)
-    found = sorted(map(tuple, query_cube_spark(cube, url).select("d", "v2").collect()))
+    api.extend_cube_from_spark({"more": df}, cube, url)
+    found = sorted(map(tuple, api.query_cube_spark(cube, url).select("d", "v2").collect()))
     assert found == [(date(2020, 1, 1), 1.5), (date(2020, 1, 2), 1.5)]
 
 
 def test_a_file_that_is_gone_is_named(built, url):
     next(Path(url.removeprefix("hfs://")).glob("cube++seed/table/**/*.parquet")).unlink()
     with pytest.raises(MissingFileError, match=r"cube\+\+seed/table/.*parquet"):
-        query_cube_spark(CUBE, built)
+        api.query_cube_spark(CUBE, built)
 
 
 def test_map_whose_result_is_unknown_is_refused(built):
     with pytest.raises(ValueError, match=r"fails for a table without rows .*IndexError.* pass their schema"):
-        map_cube_spark(lambda part: part.slice(part["x"][0].as_py()), CUBE, built)
+        api.map_cube_spark(lambda part: part.slice(part["x"][0].as_py()), CUBE, built)
     with pytest.raises(ValueError, match="gives None"):
-        map_cube_spark(lambda part: None, CUBE, built)
+        api.map_cube_spark(lambda part: None, CUBE, built)
     with pytest.raises(TypeError, match=r"schema must be .* but is int"):
-        map_cube_spark(lambda part: part, CUBE, built, 1)
+        api.map_cube_spark(lambda part: part, CUBE, built, 1)
 
 
 def test_files_are_as_eager_ones(frame, built, tmp_path):
     other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
-    build_cube(seed(), CUBE, other)
+    api.build_cube(seed(), CUBE, other)
 
     def content(url):
         part = header(lambda: get_store_from_url(url), "cube++seed")["partitions"]
@@ -179,14 +162,14 @@ def test_files_are_as_eager_ones(frame, built, tmp_path):
         return {label: (file.schema_arrow, file.read()) for label, file in read.items()}
 
     assert content(built) == content(other)
-    assert query_cube_arrow(CUBE, built) == query_cube_arrow(CUBE, other)
+    assert api.query_cube_arrow(CUBE, built) == api.query_cube_arrow(CUBE, other)
 
 
 def test_a_write_shuffles_once(jvm, frame, url, monkeypatch):
     plans = []
     collect = type(frame).toArrow
     monkeypatch.setattr(type(frame), "toArrow", lambda df: plans.append(df) or collect(df))
-    build_cube_from_spark(frame, CUBE, url)
+    api.build_cube_from_spark(frame, CUBE, url)
     (plan,) = [df._jdf.queryExecution().optimizedPlan().toString() for df in plans]
     assert plan.count("RepartitionByExpression") == 1
 
@@ -195,30 +178,29 @@ def test_a_write_shuffles_once(jvm, frame, url, monkeypatch):
 def test_large_partitions_become_several_files(spark, url, limit):
     data = pa.table({"x": list(range(12)), "y": [0] * 12, "p": [0] * 10 + [1, 2], "v1": list(range(12))})
     cube = CUBE.copy(index_columns=[])
-    build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=limit)
+    api.build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=limit)
     store = get_store_from_url(url)
     sizes = {
         label: pq.ParquetFile(pa.BufferReader(store.get(part["files"]["table"]))).metadata.num_rows
         for label, part in header(lambda: store, "cube++seed")["partitions"].items()
     }
     assert max(sizes.values()) <= limit and len(sizes) >= 2 + 10 / limit
-    assert query_cube_arrow(cube, url)[0].select(data.column_names) == data
+    assert api.query_cube_arrow(cube, url)[0].select(data.column_names) == data
 
 
 def test_large_datasets_without_partitions_become_several_files(spark, url, built):
     data = create_frame(pa.table({"x": list(range(12)), "v2": list(range(12))}))
-    extend_cube_from_spark({"all": data}, CUBE, built, partition_on={"all": []}, max_rows_per_file=5)
-    assert collect_stats_spark(CUBE, built)["all"]["files"] >= 3
-    assert [row["v2"] for row in rows(query_cube_spark(CUBE, built, payload_columns=["v2"]))] == list(
-        range(12)
-    )
+    api.extend_cube_from_spark({"all": data}, CUBE, built, partition_on={"all": []}, max_rows_per_file=5)
+    assert api.collect_stats_spark(CUBE, built)["all"]["files"] >= 3
+    found = rows(api.query_cube_spark(CUBE, built, payload_columns=["v2"]))
+    assert [row["v2"] for row in found] == list(range(12))
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2])
 def test_cells_that_occur_twice_are_an_error_of_the_library(spark, url, limit):
     data = pa.concat_tables([seed(), seed().slice(5, 1)])
     with pytest.raises(DuplicateCellsError, match="p=2, x=5, y=0"):
-        build_cube_from_spark(create_frame(data), CUBE, url, max_rows_per_file=limit)
+        api.build_cube_from_spark(create_frame(data), CUBE, url, max_rows_per_file=limit)
     assert files(url) == set()
 
 
@@ -226,7 +208,7 @@ def test_nulls_are_an_error_of_the_library(spark, built):
     before = files(built)
     data = seed().set_column(0, "x", pa.array([None, *range(1, 12)], pa.int64()))
     with pytest.raises(ValueError, match='NULL-values in dimension column "x" of dataset "seed"') as caught:
-        append_to_cube_from_spark(create_frame(data), CUBE, built)
+        api.append_to_cube_from_spark(create_frame(data), CUBE, built)
     assert type(caught.value) is ValueError
     assert files(built) == before
 
@@ -239,7 +221,7 @@ def test_nothing_is_left_when_the_commit_fails(frame, built, monkeypatch):
 
     monkeypatch.setattr("kartothek_cube.io_components.write.write_commit.commit_change", fail)
     with pytest.raises(ConnectionError):
-        append_to_cube_from_spark(frame, CUBE, built)
+        api.append_to_cube_from_spark(frame, CUBE, built)
     assert files(built) == before
 
 
@@ -247,29 +229,30 @@ def test_nothing_is_left_when_the_job_fails(spark, frame, built):
     before = files(built)
     bad = frame.unionAll(frame.selectExpr("x", "y", "raise_error('user error')", "v1", "i1"))
     with pytest.raises(Exception, match="user error"):
-        append_to_cube_from_spark(bad, CUBE, built)
+        api.append_to_cube_from_spark(bad, CUBE, built)
     assert files(built) == before
 
 
 def test_a_plan_of_another_time_does_not_stop_an_append(frame, built, spark):
-    append_to_cube_from_spark(frame, CUBE, built)
-    cleanup_cube_spark(CUBE, built, spark=spark)
+    api.append_to_cube_from_spark(frame, CUBE, built)
+    api.cleanup_cube_spark(CUBE, built, spark=spark)
     assert (
-        collect_stats_spark(CUBE, built)["seed"]["rows"] == 24 and query_cube_spark(CUBE, built).count() == 12
+        api.collect_stats_spark(CUBE, built)["seed"]["rows"] == 24
+        and api.query_cube_spark(CUBE, built).count() == 12
     )
 
 
 def test_an_update_replaces_partitions(frame, built):
     new = frame.where("p = 1").withColumn("v1", frame["v1"] + 100)
-    update_cube_from_spark(new, CUBE, built, C("p") == 1, ["seed"])
-    values = [row["v1"] for row in rows(query_cube_spark(CUBE, built))]
+    api.update_cube_from_spark(new, CUBE, built, api.C("p") == 1, ["seed"])
+    values = [row["v1"] for row in rows(api.query_cube_spark(CUBE, built))]
     assert values == [i * 0.5 + (100 if i % 3 == 1 else 0) for i in range(12)]
 
 
 # bad input --------------------------------------------------------------------------------------------------
 
 
-def refused(spark, url, error, fragment, data, operation=build_cube_from_spark, **arguments):
+def refused(spark, url, error, fragment, data, operation=api.build_cube_from_spark, **arguments):
     """Fail unless an operation raises before any job starts, and writes nothing."""
     before, tracker = files(url), spark.sparkContext.statusTracker()
     group = str(uuid4())
@@ -312,20 +295,20 @@ def test_what_schemas_tell_is_refused_before_a_job(jvm, frame, url, change, erro
     ],
 )
 def test_appends_that_do_not_fit_are_refused_before_a_job(jvm, frame, built, change, error, fragment):
-    refused(jvm, built, error, fragment, change(frame), append_to_cube_from_spark)
+    refused(jvm, built, error, fragment, change(frame), api.append_to_cube_from_spark)
 
 
 def test_extensions_that_do_not_fit_are_refused_before_a_job(jvm, frame, built):
     other = frame.selectExpr("cast(x as string) x", "p", "v1 as v2")
-    refused(jvm, built, MultiTableCommitAborted, "x", {"enrich": other}, extend_cube_from_spark)
+    refused(jvm, built, MultiTableCommitAborted, "x", {"enrich": other}, api.extend_cube_from_spark)
 
 
 @pytest.mark.parametrize("store", ["hmemory://", get_store_from_url("hmemory://")])
 def test_stores_in_memory_are_refused(frame, store):
     with pytest.raises(ValueError, match="executors cannot open"):
-        build_cube_from_spark(frame, CUBE, store)
+        api.build_cube_from_spark(frame, CUBE, store)
     with pytest.raises(ValueError, match="executors cannot open"):
-        query_cube_spark(CUBE, store)
+        api.query_cube_spark(CUBE, store)
 
 
 @pytest.mark.parametrize("limit, error", [(0, ValueError), (1.5, TypeError), (True, TypeError)])
@@ -334,21 +317,21 @@ def test_limits_that_make_no_sense_are_refused(jvm, frame, url, limit, error):
 
 
 def test_names_need_no_quotes(spark, url):
-    cube = Cube(["a.b", "c`d"], ["e f"], "odd")
+    cube = api.Cube(["a.b", "c`d"], ["e f"], "odd")
     data = pa.table({"a.b": [1, 2], "c`d": [1, 1], "e f": ["x/y", "ä"], "G.": [True, None]})
-    build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=1)
-    df = query_cube_spark(cube, url)
+    api.build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=1)
+    df = api.query_cube_spark(cube, url)
     found = sorted(tuple(row) for row in df.select("`a.b`", "`c``d`", "`e f`").collect())
     assert found == [(1, 1, "x/y"), (2, 1, "ä")]
 
 
 def test_unsigned_keys_of_a_cube_take_signed_ones(spark, url):
     data = seed().set_column(0, "x", pa.array(range(12), pa.uint16()))
-    build_cube(data, CUBE, url)
-    append_to_cube_from_spark(create_frame(seed()), CUBE, url)
+    api.build_cube(data, CUBE, url)
+    api.append_to_cube_from_spark(create_frame(seed()), CUBE, url)
     extra = create_frame(table(v2=list(range(12))))
-    extend_cube_from_spark({"enrich": extra}, CUBE, url)
-    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == list(range(12))
+    api.extend_cube_from_spark({"enrich": extra}, CUBE, url)
+    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == list(range(12))
     negative = create_frame(pa.table({"x": [-1], "y": [0], "p": [0], "v1": [0.5], "i1": ["a"]}))
     with pytest.raises(ValueError, match="'x' of type int64 does not fit the stored uint64"):
-        append_to_cube_from_spark(negative, CUBE, url)
+        api.append_to_cube_from_spark(negative, CUBE, url)

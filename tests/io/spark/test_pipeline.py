@@ -2,18 +2,11 @@
 
 import pytest
 
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.spark.cube import (
-    append_to_cube_from_spark,
-    build_cube_from_spark,
-    extend_cube_from_spark,
-    query_cube_spark,
-)
+from kartothek_cube.api import cube as api
 
 pytestmark = pytest.mark.slow("a whole pipeline, written in two ways")
 
-CUBE = Cube(["origin", "time_hour"], ["month"], "nyc")
+CUBE = api.Cube(["origin", "time_hour"], ["month"], "nyc")
 HOURS = """
     SELECT origin, month, {},
         timestamp_ntz'2013-01-01 05:00:00' + make_dt_interval(28 * (month - 1), hour) AS time_hour
@@ -28,19 +21,19 @@ DELAYS = "SELECT origin, time_hour, month, flights - avg(flights) OVER (PARTITIO
 
 def by_functions(spark, url) -> None:
     weather, departures = spark.sql(WEATHER), spark.sql(DEPARTURES)
-    build_cube_from_spark(weather.where("month < 3"), CUBE, url)
-    extend_cube_from_spark(
+    api.build_cube_from_spark(weather.where("month < 3"), CUBE, url)
+    api.extend_cube_from_spark(
         {"departures": departures.where("month < 3"), "airports": spark.sql(AIRPORTS)},
         CUBE,
         url,
         partition_on={"airports": []},
     )
-    query_cube_spark(CUBE, url, payload_columns="flights").createOrReplaceTempView("joined")
-    extend_cube_from_spark({"delays": spark.sql(DELAYS.format("joined"))}, CUBE, url)
+    api.query_cube_spark(CUBE, url, payload_columns="flights").createOrReplaceTempView("joined")
+    api.extend_cube_from_spark({"delays": spark.sql(DELAYS.format("joined"))}, CUBE, url)
     march = {"seed": weather.where("month = 3"), "departures": departures.where("month = 3")}
-    append_to_cube_from_spark(march, CUBE, url)
+    api.append_to_cube_from_spark(march, CUBE, url)
     corrected = weather.where("month = 2").selectExpr("* EXCEPT (temp)", "temp + 0.5 AS temp")
-    append_to_cube_from_spark({"seed": corrected}, CUBE, url)
+    api.append_to_cube_from_spark({"seed": corrected}, CUBE, url)
 
 
 def by_data_source(spark, url) -> None:
@@ -70,14 +63,14 @@ def test_sql_and_frames_give_what_functions_give(spark, url, tmp_path):
     other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
     by_functions(spark, url)
     by_data_source(spark, other)
-    (expected,) = query_cube_arrow(CUBE, url)
-    (found,) = query_cube_arrow(CUBE, other)
+    (expected,) = api.query_cube_arrow(CUBE, url)
+    (found,) = api.query_cube_arrow(CUBE, other)
     assert found.equals(expected) and found.num_rows == 24
     options = f"store 'hfs://{tmp_path / 'other'}', cube 'nyc'"
     spark.sql(f"CREATE TABLE nyc_table USING kartothek_cube OPTIONS ({options})")
     try:
         sums = "SELECT name, sum(flights), max(extra), max(temp) FROM {} GROUP BY name ORDER BY name"
-        query_cube_spark(CUBE, url).createOrReplaceTempView("nyc_query")
+        api.query_cube_spark(CUBE, url).createOrReplaceTempView("nyc_query")
         assert spark.sql(sums.format("nyc_table")).collect() == spark.sql(sums.format("nyc_query")).collect()
     finally:
         spark.sql("DROP TABLE nyc_table")

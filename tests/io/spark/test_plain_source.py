@@ -11,6 +11,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import LongType, StructType
 
+from tests.support.spark_session import xs
+
 pytestmark = pytest.mark.slow("runs many Spark jobs")
 
 
@@ -80,10 +82,6 @@ def plain(spark):
     for source in (PlainSource, FileSource):
         spark.dataSource.register(source)
     return spark
-
-
-def xs(df) -> list[int]:
-    return sorted(row["x"] for row in df.select("x").collect())
 
 
 def load(spark):

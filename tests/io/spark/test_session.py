@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.io.spark import _java_version, local_session, register
 from kartothek_cube.io.spark._session import active_session, explain_error, no_pandas_warnings, workers
-from kartothek_cube.io.spark.cube import (
-    append_to_cube_from_spark,
-    build_cube_from_spark,
-    cleanup_cube_spark,
-    extend_cube_from_spark,
-    map_cube_spark,
-    query_cube_spark,
-)
 from tests.io.spark.test_cube import CUBE, seed
 from tests.support.paths import ROOT
 from tests.support.spark_session import CONFIG
@@ -56,12 +49,8 @@ def test_first_steps_are_quiet_and_use_this_python(tmp_path):
     # Java compiles little, as in all tests: most of its code runs once
     settings = "".join(f"{name} {value}\n" for name, value in CONFIG.items())
     (tmp_path / "spark-defaults.conf").write_text(settings)
-    result = python(
-        FIRST_STEPS,
-        PATH=f"{tmp_path}:/usr/bin:/bin",
-        PYSPARK_PYTHON=str(tmp_path / "python3"),
-        SPARK_CONF_DIR=str(tmp_path),
-    )
+    spark = {"PYSPARK_PYTHON": str(tmp_path / "python3"), "SPARK_CONF_DIR": str(tmp_path)}
+    result = python(FIRST_STEPS, PATH=f"{tmp_path}:/usr/bin:/bin", **spark)
     assert (result.stdout, result.stderr) == ("[(0, 1), (1, 2)] True\n", "")
 
 
@@ -120,10 +109,9 @@ def bare(tmp_path) -> str:
 def test_a_wrong_python_is_recognised_when_the_job_fails(jvm, url, bare, monkeypatch, name):
     frame = jvm.createDataFrame(seed())
     monkeypatch.setattr(jvm.sparkContext, "pythonExec", str(Path(bare).parent / name))
-    with pytest.raises(
-        RuntimeError, match=r"The Python of Spark's executors is not the right one .*set the env.*PYSPARK"
-    ):
-        build_cube_from_spark(frame, CUBE, url)
+    text = r"The Python of Spark's executors is not the right one .*set the env.*PYSPARK"
+    with pytest.raises(RuntimeError, match=text):
+        api.build_cube_from_spark(frame, CUBE, url)
 
 
 @pytest.mark.parametrize(
@@ -147,34 +135,27 @@ def test_what_failures_mean(text, what):
 
 
 def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
-    texts = []
-    describe = type(jvm.sparkContext).setJobDescription
-    monkeypatch.setattr(
-        type(jvm.sparkContext), "setJobDescription", lambda sc, text: texts.append(text) or describe(sc, text)
-    )
+    texts, kind = [], type(jvm.sparkContext)
+    describe = kind.setJobDescription
+    monkeypatch.setattr(kind, "setJobDescription", lambda sc, text: texts.append(text) or describe(sc, text))
     monkeypatch.setattr("kartothek_cube.io.spark.cube._BLOCK", 1)
     jvm.sparkContext.setJobDescription("of the user")
     frame = jvm.createDataFrame(seed())
-    build_cube_from_spark(frame, CUBE, url)
-    append_to_cube_from_spark(frame, CUBE, url)
-    build_cube_from_spark(frame, CUBE, url, overwrite=True)
-    cleanup_cube_spark(CUBE, url)
-    assert texts == [
-        "of the user",
-        "build cube cube: seed",
-        "append cube cube: seed",
-        "build cube cube: seed",
-        "clean up cube cube",
-    ]
+    api.build_cube_from_spark(frame, CUBE, url)
+    api.append_to_cube_from_spark(frame, CUBE, url)
+    api.build_cube_from_spark(frame, CUBE, url, overwrite=True)
+    api.cleanup_cube_spark(CUBE, url)
+    done = ("build cube cube: seed", "append cube cube: seed", "build cube cube: seed", "clean up cube cube")
+    assert texts == ["of the user", *done]
     assert jvm.sparkContext.getLocalProperty("spark.job.description") == "of the user"
-    assert "query_cube" in query_cube_spark(CUBE, url)._jdf.queryExecution().toString()
+    assert "query_cube" in api.query_cube_spark(CUBE, url)._jdf.queryExecution().toString()
 
 
 # errors of users' functions ---------------------------------------------------------------------------------
 
 
 def test_a_function_that_fails_is_named_with_its_line(spark, url):
-    build_cube_from_spark(spark.createDataFrame(seed()), CUBE, url)
+    api.build_cube_from_spark(spark.createDataFrame(seed()), CUBE, url)
 
     def wrong(table):
         if len(table):
@@ -182,13 +163,13 @@ def test_a_function_that_fails_is_named_with_its_line(spark, url):
         return table
 
     with pytest.raises(Exception, match=r"Function wrong failed for .*KeyError: 'nokey'") as caught:
-        map_cube_spark(wrong, CUBE, url).collect()
+        api.map_cube_spark(wrong, CUBE, url).collect()
     line = wrong.__code__.co_firstlineno + 2
     assert f"{__file__}, line {line}" in str(caught.value)
     assert len(str(caught.value).splitlines()) < 12
-    mapped = map_cube_spark(wrong, CUBE, url, payload_columns=["v1"]).withColumnRenamed("v1", "v2")
+    mapped = api.map_cube_spark(wrong, CUBE, url, payload_columns=["v1"]).withColumnRenamed("v1", "v2")
     with pytest.raises(RuntimeError, match=f"^Function wrong failed for .* line {line}: KeyError: 'nokey'$"):
-        extend_cube_from_spark({"more": mapped}, CUBE, url)
+        api.extend_cube_from_spark({"more": mapped}, CUBE, url)
 
 
 def test_input_that_fails_is_one_sentence(spark, url):
@@ -201,7 +182,7 @@ def test_input_that_fails_is_one_sentence(spark, url):
     with no_pandas_warnings():
         frame = frame.mapInArrow(wrong, frame.schema)
     with pytest.raises(RuntimeError) as caught:
-        build_cube_from_spark(frame, CUBE, url)
+        api.build_cube_from_spark(frame, CUBE, url)
     line = wrong.__code__.co_firstlineno + 2
     assert str(caught.value) == f"A task failed in wrong ({__file__}, line {line}): KeyError: 'nokey'"
     assert caught.value.__suppress_context__

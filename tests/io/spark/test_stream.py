@@ -8,15 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, collect_stats
-from kartothek_cube.io.spark.cube import append_to_cube_from_spark, update_cube_from_spark
+from kartothek_cube.api import cube as api
+from tests.support.spark_session import run_to_end
 
 pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 NEW = {"dimension_columns": "x", "partition_columns": "p"}
 
 
@@ -39,18 +36,8 @@ class Source:
     def run(self, df=None, mode: str = "append", **options) -> None:
         """Process what is new, then stop."""
         df = self.frame() if df is None else df
-        query = (
-            df.writeStream.format("kartothek_cube")
-            .options(store=self.url, cube="cube", **{**NEW, **options})
-            .outputMode(mode)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        writer = df.writeStream.format("kartothek_cube").outputMode(mode)
+        run_to_end(writer.options(store=self.url, cube="cube", **{**NEW, **options}), self.checkpoint)
 
     def forget(self, batch: int) -> None:
         """Make Spark believe that it died after the commit of a batch, before it noted that down."""
@@ -67,7 +54,7 @@ def stream(spark, tmp_path, url):
 
 
 def stored(url: str, column: str = "x") -> list:
-    return query_cube_arrow(CUBE, url)[0][column].to_pylist()
+    return api.query_cube_arrow(CUBE, url)[0][column].to_pylist()
 
 
 def parquet(url: str) -> set[Path]:
@@ -78,7 +65,7 @@ def parquet(url: str) -> set[Path]:
 def tracked_only(url: str) -> bool:
     """Whether all files belong to the cube."""
     before = parquet(url)
-    cleanup_cube(CUBE, url)
+    api.cleanup_cube(CUBE, url)
     return parquet(url) == before
 
 
@@ -95,11 +82,11 @@ def test_a_replayed_batch_changes_nothing(stream, url, batch):
     for number in range(batch + 1):
         stream.add(range(4 * number, 4 * number + 4))
         stream.run()
-    before = collect_stats(CUBE, url), query_cube_arrow(CUBE, url)
+    before = api.collect_stats(CUBE, url), api.query_cube_arrow(CUBE, url)
     stream.forget(batch)
     stream.run()
     assert stream.batches() == {str(number) for number in range(batch + 1)}
-    assert (collect_stats(CUBE, url), query_cube_arrow(CUBE, url)) == before
+    assert (api.collect_stats(CUBE, url), api.query_cube_arrow(CUBE, url)) == before
     assert tracked_only(url)
     stream.add(range(90, 92))
     stream.run()
@@ -131,16 +118,16 @@ def test_a_complete_result_replaces_the_last_one(stream, url):
     stream.forget(1)
     stream.run(df, "complete")
     assert stored(url, "v1") == [6, 6]
-    assert collect_stats(CUBE, url)["seed"]["files"] == 2
+    assert api.collect_stats(CUBE, url)["seed"]["files"] == 2
 
 
 def test_a_batch_without_rows_is_no_batch(stream, url):
     stream.add(range(4))
     stream.run()
-    before = collect_stats(CUBE, url)
+    before = api.collect_stats(CUBE, url)
     stream.add(range(4))
     stream.run(stream.frame().where("x > 100"))
-    assert collect_stats(CUBE, url) == before and stream.batches() == {"0", "1"}
+    assert api.collect_stats(CUBE, url) == before and stream.batches() == {"0", "1"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +171,7 @@ def test_a_checkpoint_that_is_lost_starts_a_new_stream(stream, url):
     stream.run()
     shutil.rmtree(stream.checkpoint)
     stream.run()
-    assert stored(url) == list(range(4)) and collect_stats(CUBE, url)["seed"]["files"] == 4
+    assert stored(url) == list(range(4)) and api.collect_stats(CUBE, url)["seed"]["files"] == 4
 
 
 # foreachBatch -----------------------------------------------------------------------------------------------
@@ -198,21 +185,19 @@ def save_batch(df, number: int, url: str) -> None:
 def append_batch(df, number: int, url: str) -> None:
     """Append to both datasets of a cube."""
     more = df.selectExpr("x", "p", "v1 AS v2")
-    append_to_cube_from_spark({"seed": df, "more": more}, CUBE, url, batch=("copier", number))
+    api.append_to_cube_from_spark({"seed": df, "more": more}, CUBE, url, batch=("copier", number))
 
 
 def update_batch(df, number: int, url: str) -> None:
-    update_cube_from_spark(
-        df, CUBE, url, C("p") == 9, ["seed"], rows_outside="append", batch=("copier", number)
-    )
+    options = {"rows_outside": "append", "batch": ("copier", number)}
+    api.update_cube_from_spark(df, CUBE, url, api.C("p") == 9, ["seed"], **options)
 
 
 @pytest.mark.parametrize("write", [save_batch, append_batch, update_batch])
 def test_a_function_that_fails_after_its_write_does_not_write_twice(stream, spark, url, write):
     cells = pa.table({"x": [-1], "p": [0]})
-    build_cube(
-        {"seed": cells.append_column("v1", [[0]]), "more": cells.append_column("v2", [[0]])}, CUBE, url
-    )
+    data = {"seed": cells.append_column("v1", [[0]]), "more": cells.append_column("v2", [[0]])}
+    api.build_cube(data, CUBE, url)
     failing = True
 
     def function(df, number):
@@ -221,19 +206,18 @@ def test_a_function_that_fails_after_its_write_does_not_write_twice(stream, spar
             raise RuntimeError("after the write")
 
     def run():
-        writer = stream.frame().writeStream.option("checkpointLocation", str(stream.checkpoint))
-        writer.trigger(availableNow=True).foreachBatch(function).start().awaitTermination()
+        run_to_end(stream.frame().writeStream.foreachBatch(function), stream.checkpoint)
 
     for number in range(2):
         stream.add([number])
         failing = True
         with pytest.raises(PySparkException, match="after the write"):
             run()
-        before = collect_stats(CUBE, url), query_cube_arrow(CUBE, url), parquet(url)
+        before = api.collect_stats(CUBE, url), api.query_cube_arrow(CUBE, url), parquet(url)
         assert stored(url) == [-1, *range(number + 1)]
         failing = False
         run()
-        assert (collect_stats(CUBE, url), query_cube_arrow(CUBE, url), parquet(url)) == before
+        assert (api.collect_stats(CUBE, url), api.query_cube_arrow(CUBE, url), parquet(url)) == before
 
 
 @pytest.mark.parametrize(
@@ -242,8 +226,7 @@ def test_a_function_that_fails_after_its_write_does_not_write_twice(stream, spar
 def test_wrong_batches_are_refused(spark, url, batch, error):
     df = spark.sql("SELECT 1L AS x, 1L AS p")
     with pytest.raises(error, match="batch"):
-        append_to_cube_from_spark(df, CUBE, url, batch=batch)
+        api.append_to_cube_from_spark(df, CUBE, url, batch=batch)
     with pytest.raises(PySparkException, match="txnVersion"):
-        df.write.format("kartothek_cube").options(store=url, cube="cube", txnAppId="a", **NEW).mode(
-            "append"
-        ).save()
+        writer = df.write.format("kartothek_cube").options(store=url, cube="cube", txnAppId="a", **NEW)
+        writer.mode("append").save()

@@ -150,10 +150,8 @@ def test_spark_reads_files_of_equal_rows(jvm, tmp_path):
         "a.b": pa.array([b"a", None, b"", b"\xff"]),
     }
     # in paths of Hadoop, names are not decoded
-    url, cube = (
-        f"hfs://{quote(f'{tmp_path}/50%25 of all')}?create_if_missing=true",
-        Cube(["x"], ["p"], "cube"),
-    )
+    url = f"hfs://{quote(f'{tmp_path}/50%25 of all')}?create_if_missing=true"
+    cube = Cube(["x"], ["p"], "cube")
     build_cube(pa.table({**columns, "n": pa.array([1, 2, 3, 4], pa.int8())}), cube, url)
     more = {**columns, "p": pa.array(["new"] * 4), "n": pa.array([9, None, 400, -(2**31)], pa.int32())}
     append_to_cube(pa.table(more), cube, url)
@@ -211,14 +209,8 @@ def test_explain_tells_of_joins_conditions_and_paths(jvm, cube_url, tmp_path):
 
 
 PUSHED = (
-    *(
-        "x IN (1, 2, NULL)",
-        "x NOT IN (1, 2)",
-        "x <=> 1",
-        "x = 1 OR s = 'q'",
-        "NOT (s = 'a' OR x > 3)",
-        "flag",
-    ),
+    *("x IN (1, 2, NULL)", "x NOT IN (1, 2)", "x <=> 1", "x = 1 OR s = 'q'", "NOT (s = 'a' OR x > 3)"),
+    "flag",
     *("x BETWEEN 1 AND 3 AND (p = 2 OR s = 'q')", "f < 0.1", "f = 0.1f", "s LIKE 'a%' AND s LIKE '%b'"),
     *("s = 'a), EqualTo(x,1'", "d > date'2020-01-01'", "d < date'1500-03-01'", "dec = 1.1", "bin = X'61'"),
     *("z >= timestamp'2020-01-01 00:00:00.5'", "z < timestamp'1960-01-01 00:00:00.000001'", "a.b = 1"),
@@ -256,11 +248,8 @@ def test_spark_tells_the_filters_that_it_pushes_to_sources(jvm, url, java8):
 
 def test_unknown_columns_are_those_of_spark(spark, cube_url):
     table = spark_table(CUBE, cube_url)
-    for wrong in (
-        lambda: table["vv"],
-        lambda: table.select("vv").schema,
-        lambda: table.where("vv > 1").first(),
-    ):
+    calls = (lambda: table["vv"], lambda: table.select("vv").schema, lambda: table.where("vv > 1").first())
+    for wrong in calls:
         with pytest.raises(AnalysisException, match="vv"):
             wrong()
     # with Spark Connect, when the column is used
@@ -269,10 +258,9 @@ def test_unknown_columns_are_those_of_spark(spark, cube_url):
 
 
 def test_types_do_not_depend_on_what_is_read(spark, url):
-    build_cube(pa.table({"x": [1], "p": [1], "v": pa.array([1], pa.int8())}), Cube(["x"], ["p"], "cube"), url)
-    append_to_cube(
-        pa.table({"x": [2], "p": [2], "v": pa.array([999], pa.int32())}), Cube(["x"], ["p"], "cube"), url
-    )
+    cube = Cube(["x"], ["p"], "cube")
+    build_cube(pa.table({"x": [1], "p": [1], "v": pa.array([1], pa.int8())}), cube, url)
+    append_to_cube(pa.table({"x": [2], "p": [2], "v": pa.array([999], pa.int32())}), cube, url)
     table = spark_table("cube", url)
     assert table.where("p = 1").frame().schema == table.schema == table.frame().schema
 

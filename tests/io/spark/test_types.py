@@ -8,19 +8,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import types as st
 
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import SchemaConflictError
-from kartothek_cube.io.arrow_cube import query_cube_table
-from kartothek_cube.io.eager_cube import build_cube
-from kartothek_cube.io.spark import create_frame
-from kartothek_cube.io.spark._conversion import (
-    arrow_schema,
-    check_types,
-    spark_schema,
-    to_spark,
-    to_storage_types,
-)
-from kartothek_cube.io.spark.cube import append_to_cube_from_spark, merge_into_cube_from_spark
+from kartothek_cube.io.spark import _conversion, create_frame
 
 TOKYO = pa.timestamp("us", "Asia/Tokyo")
 #: Arrow type, values, Spark type, values there
@@ -76,31 +66,31 @@ def test_values_arrive_in_spark(spark):
 
 @pytest.mark.parametrize("dtype", [case[0] for case in CASES])
 def test_schemas_agree_in_both_directions(dtype):
-    spark = spark_schema(pa.schema([("c", dtype)]))
-    arrow = arrow_schema(spark)
-    empty = to_spark(pa.schema([("c", dtype)]).empty_table(), arrow)
-    assert empty.schema == arrow and spark_schema(arrow) == spark
+    spark = _conversion.spark_schema(pa.schema([("c", dtype)]))
+    arrow = _conversion.arrow_schema(spark)
+    empty = _conversion.to_spark(pa.schema([("c", dtype)]).empty_table(), arrow)
+    assert empty.schema == arrow and _conversion.spark_schema(arrow) == spark
 
 
 @pytest.mark.parametrize("dtype", [pa.duration("s"), pa.decimal256(50, 2), pa.month_day_nano_interval()])
 def test_types_that_spark_does_not_have_are_named(dtype):
     with pytest.raises(TypeError, match="Column 'c' of type"):
-        spark_schema(pa.schema([("c", dtype)]))
+        _conversion.spark_schema(pa.schema([("c", dtype)]))
 
 
 def test_instants_are_rounded_down(spark):
     stamps = pa.array([1, -1, 1999, -1001, None], pa.timestamp("ns"))
     schema = pa.schema([("c", pa.timestamp("us"))])
-    result = to_spark(pa.table({"c": stamps}), schema)["c"].cast(pa.int64()).to_pylist()
+    result = _conversion.to_spark(pa.table({"c": stamps}), schema)["c"].cast(pa.int64()).to_pylist()
     assert result == [0, -1, 1, -2, None]
 
 
 def test_missing_columns_and_strange_values_are_named():
     target = pa.schema([("c", pa.int64())])
     with pytest.raises(ValueError, match="missing in the rows for Spark: c"):
-        to_spark(pa.table({"d": [1]}), target)
+        _conversion.to_spark(pa.table({"d": [1]}), target)
     with pytest.raises(ValueError, match="'c' of type string cannot be given to Spark as int64"):
-        to_spark(pa.table({"c": ["a"]}), target)
+        _conversion.to_spark(pa.table({"c": ["a"]}), target)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +113,8 @@ def test_missing_columns_and_strange_values_are_named():
 )
 def test_rows_take_the_types_that_are_stored(source, stored, result):
     types = {} if stored is None else {"c": stored}
-    assert to_storage_types(pa.schema([("c", source)]).empty_table(), types).schema.types == [result]
+    empty = pa.schema([("c", source)]).empty_table()
+    assert _conversion.to_storage_types(empty, types).schema.types == [result]
 
 
 @pytest.mark.parametrize(
@@ -139,10 +130,11 @@ def test_rows_take_the_types_that_are_stored(source, stored, result):
 def test_values_do_not_change(values, stored, problem):
     table = pa.table({"c": values})
     if problem is None:
-        assert to_storage_types(table, {"c": stored})["c"].combine_chunks() == pa.array(values, stored)
+        converted = _conversion.to_storage_types(table, {"c": stored})["c"]
+        assert converted.combine_chunks() == pa.array(values, stored)
         return
     with pytest.raises(ValueError, match=f"Column 'c' of type .* does not fit the stored .*{problem}"):
-        to_storage_types(table, {"c": stored})
+        _conversion.to_storage_types(table, {"c": stored})
 
 
 @pytest.mark.parametrize(
@@ -157,7 +149,7 @@ def test_values_do_not_change(values, stored, problem):
 )
 def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
     with pytest.raises(TypeError, match=f"'c' of dataset 'd'.*cannot be stored: .*'{remedy}'"):
-        check_types(st.StructType.fromDDL(f"c {ddl}"), "d")
+        _conversion.check_types(st.StructType.fromDDL(f"c {ddl}"), "d", {})
 
 
 @pytest.mark.parametrize(
@@ -179,17 +171,17 @@ def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
 )
 def test_messages_about_types_advise_in_functions_of_spark(spark, url, stored, given, remedy):
     types = {"double": pa.float64(), "bigint": pa.int64(), "timestamp_ntz": pa.timestamp("us")}
-    cube = Cube(["x"], ["p"], "cube")
+    cube = api.Cube(["x"], ["p"], "cube")
     table = pa.table({"x": [1], "p": [1], "v": pa.nulls(1, types[stored])})
-    build_cube(table, cube, url)
+    api.build_cube(table, cube, url)
     df = spark.sql(f"SELECT 2L AS x, 1L AS p, {given} AS v")
     source = df.write.format("kartothek_cube").options(store=url, cube="cube").mode("append")
     for write in (
-        lambda: append_to_cube_from_spark(df, cube, url),
-        lambda: merge_into_cube_from_spark(df, cube, url),
+        lambda: api.append_to_cube_from_spark(df, cube, url),
+        lambda: api.merge_into_cube_from_spark(df, cube, url),
         source.save,
     ):
         with pytest.raises((SchemaConflictError, AnalysisException)) as caught:
             write()
         assert remedy in str(caught.value) and "df[" not in str(caught.value)
-    assert query_cube_table(cube, url)["x"].to_pylist() == [1]
+    assert api.query_cube_table(cube, url)["x"].to_pylist() == [1]

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache, wraps
-from itertools import accumulate
 from stat import S_ISLNK, S_ISREG
 from typing import BinaryIO, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -25,6 +24,7 @@ from kartothek_cube.core.store import blob_store
 
 # a FIFO must not block, and a symbolic link as last component is only followed after `_check_link`
 _READ = os.O_RDONLY | os.O_NONBLOCK
+_READ_NO_LINK = _READ | os.O_NOFOLLOW
 _MAX_CHECKED_FOLDERS = 65_536
 # after so many attempts, a removed temporary file is an error
 _ATTEMPTS = 5
@@ -161,8 +161,16 @@ class LocalBlobStore(blob_store.BlobStore):
     def flush(self, keys: Sequence[str]) -> None:
         if not self._durable:
             return
-        folders = {folder for key in keys for folder in _folders_above(key)}
-        sync_all(map(self._path, keys), [f"{self.root}/{folder}" for folder in folders])
+        paths, folders = [], set()
+        for key in keys:
+            paths.append(self._path(key))
+            folder = key
+            while folder:
+                folder = folder.rpartition("/")[0]
+                if folder in folders:
+                    break
+                folders.add(folder)
+        sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
 
     @_retry_if_removed
     def put_new(self, key: str, data: blob_store.Data) -> None:
@@ -177,8 +185,9 @@ class LocalBlobStore(blob_store.BlobStore):
             self._sync_folders(key, created=token is None)
         except OSError as error:
             # no ordinary failure: the blob is visible, though not durable
-            message = f"{key!r} was written, but not flushed: {error}"
-            raise blob_store.FlushError(error.errno, message) from error
+            raise blob_store.FlushError(
+                error.errno, f"{key!r} was written, but not flushed: {error}"
+            ) from error
         return result
 
     def _swap(
@@ -190,8 +199,7 @@ class LocalBlobStore(blob_store.BlobStore):
                 os.fsync(descriptor)
             with self._hold_lock():
                 current = self._stat(key)
-                if token != (current and _token(current)):
-                    raise blob_store.PreconditionFailed(key)
+                _compare(key, current, token)
                 set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
                 os.replace(temporary, path)
@@ -204,8 +212,9 @@ class LocalBlobStore(blob_store.BlobStore):
         try:
             with self._hold_lock():
                 current = self._stat(key)
-                if current is None or token != _token(current):
+                if current is None:
                     raise blob_store.PreconditionFailed(key)
+                _compare(key, current, token)
                 os.unlink(path)
         except FileNotFoundError:
             raise blob_store.PreconditionFailed(key) from None
@@ -283,7 +292,9 @@ class LocalBlobStore(blob_store.BlobStore):
         """Refuse a directory that a symbolic link leads out of the store; check each one once."""
         if folder in self._checked_folders or not folder:
             return
-        for above in accumulate(folder.split("/"), "{}/{}".format):
+        components = folder.split("/")
+        for depth in range(1, len(components) + 1):
+            above = "/".join(components[:depth])
             if above in self._checked_folders:
                 continue
             path = f"{self.root}/{above}"
@@ -294,9 +305,27 @@ class LocalBlobStore(blob_store.BlobStore):
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
-                self._checked_folders.clear()
-            self._checked_folders.add(above)
+            self._remember_folder(above)
+
+    def _create_folder(self, folder: str) -> None:
+        """Make the directory of a file, and check it as `_check_folder` does."""
+        above = folder.rpartition("/")[0]
+        self._check_folder(above)
+        try:
+            os.mkdir(f"{self.root}/{folder}")
+        except FileExistsError:
+            self._check_folder(folder)
+        except FileNotFoundError:
+            # its parents are made with the file
+            return
+        if above in self._checked_folders or not above:
+            # no link, as it is new or checked
+            self._remember_folder(folder)
+
+    def _remember_folder(self, folder: str) -> None:
+        if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
+            self._checked_folders.clear()
+        self._checked_folders.add(folder)
 
     def _check_link(self, path: str) -> None:
         inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
@@ -307,7 +336,7 @@ class LocalBlobStore(blob_store.BlobStore):
         path = self._path(key)
         try:
             try:
-                descriptor = os.open(path, _READ | os.O_NOFOLLOW)
+                descriptor = os.open(path, _READ_NO_LINK)
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.EMLINK):
                     raise
@@ -336,7 +365,11 @@ class LocalBlobStore(blob_store.BlobStore):
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         try:
-            path = self._path(key)
+            folder = blob_store.check_key(key).rpartition("/")[0]
+            if folder and folder not in self._checked_folders:
+                # most likely missing, and a failed attempt to create a file costs as much
+                self._create_folder(folder)
+            path = f"{self.root}/{key}"
             descriptor, temporary = create_temporary(path, self._perm)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
@@ -367,11 +400,15 @@ class LocalBlobStore(blob_store.BlobStore):
         """Flush the directories from the file up to the root: any of them, and the root, may be new."""
         if not self._durable:
             return
-        for folder in _folders_above(key):
+        folder = key
+        while folder:
+            folder = folder.rpartition("/")[0]
             sync_folder(f"{self.root}/{folder}")
         # The root and directories above it may be new. A new root has no header, and its files are worthless
         # without one: so it is enough to flush the directories above when a header is created.
-        for above in _folders_above(self.root if created and "/" not in key else ""):
+        above = self.root if created and "/" not in key else ""
+        while above:
+            above = above.rpartition("/")[0]
             # a directory without read permission was not created by this process
             with suppress(PermissionError):
                 sync_folder(above or "/")
@@ -386,15 +423,13 @@ class LocalBlobStore(blob_store.BlobStore):
         return hold_lock(self.root or "/") if self.can_swap else nullcontext()
 
 
-def _folders_above(path: str) -> Iterator[str]:
-    """The directories of a path, from its own up to the root, which is empty."""
-    while path:
-        path = path.rpartition("/")[0]
-        yield path
-
-
 def _token(info: os.stat_result) -> blob_store.Token:
     return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def _compare(key: str, current: os.stat_result | None, token: blob_store.Token | None) -> None:
+    if token != (current and _token(current)):
+        raise blob_store.PreconditionFailed(key)
 
 
 # -- primitives of POSIX: temporary files, flock, fsync, race-free mkdir and rmdir --------------------------
@@ -426,13 +461,22 @@ def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
             descriptor = os.open(temporary, _CREATE, 0o666)
             break
         # a concurrent deletion may remove the directory at any time, even while its parents are made
-        with suppress(FileExistsError, FileNotFoundError):
-            os.makedirs(folder)
+        with suppress(FileExistsError):
+            _make_directory(folder)
     else:
         descriptor = os.open(temporary, _CREATE, 0o666)
     if perm is not None:
         os.fchmod(descriptor, perm)
     return descriptor, temporary
+
+
+def _make_directory(folder: str) -> None:
+    """Make a directory; usually its parent exists, and one call is enough."""
+    try:
+        os.mkdir(folder)
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):
+            os.makedirs(folder, exist_ok=True)
 
 
 def read_all(descriptor: int, size: int) -> bytes:
@@ -516,9 +560,10 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
         while not errors:
             try:
                 flush, path = pending.popleft()
-                flush(path)
             except IndexError:
                 return
+            try:
+                flush(path)
             # a garbage collection deleted it: the commit checks its files after this
             except (FileNotFoundError, NotADirectoryError):
                 continue

@@ -367,10 +367,12 @@ class ObjectBlobStore(blob_store.BlobStore):
             self.put_object(key, b"", _NO_VERSION)
         except FileExistsError:
             return True
-        except (NotImplementedError, ObjectStoreError) as error:
-            if isinstance(error, ObjectStoreError) and "501 Not Implemented" not in str(error):
-                raise
+        except NotImplementedError:
             return False
+        except ObjectStoreError as error:
+            if "501 Not Implemented" in str(error):
+                return False
+            raise
         self.delete([key])
         return False
 

@@ -15,7 +15,42 @@ it URLs, `register_driver` existing simplekv stores.
 
 from __future__ import annotations
 
-from kartothek_cube.core.store.blob_store import *  # noqa: F403
-from kartothek_cube.core.store.resolve import open_blobs as open_blobs
-from kartothek_cube.core.store.resolve import register_driver as register_driver
-from kartothek_cube.core.store.resolve import register_scheme as register_scheme
+from kartothek_cube.core.store.blob_store import (
+    Blob,
+    BlobStore,
+    FlushError,
+    NoCompareAndSwapWarning,
+    PreconditionFailed,
+    StoreFactory,
+    StoreFactoryInput,
+    StoreInput,
+    Token,
+    check_key,
+    check_keys,
+    check_owned,
+    check_owned_keys,
+    check_prefix,
+    get_required,
+)
+from kartothek_cube.core.store.resolve import open_blobs, register_driver, register_scheme
+
+__all__ = (
+    "Blob",
+    "BlobStore",
+    "NoCompareAndSwapWarning",
+    "PreconditionFailed",
+    "FlushError",
+    "StoreFactory",
+    "StoreFactoryInput",
+    "StoreInput",
+    "Token",
+    "check_key",
+    "check_keys",
+    "check_owned",
+    "check_owned_keys",
+    "check_prefix",
+    "get_required",
+    "open_blobs",
+    "register_driver",
+    "register_scheme",
+)

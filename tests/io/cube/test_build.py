@@ -215,6 +215,8 @@ def test_a_store_may_be_an_instance_or_a_url(tmp_path, store_factory):
 
 # refusals ----------------------------------------------------------------------------------------
 
+NO_DICT = "metadata should be a dict of dataset id to dict, but is list"
+NO_JSON = "metadata for dataset seed cannot be stored as JSON"
 NULL_IN_INDEX = {"seed": SEED, "enrich": ENRICH.assign(v2=["a", None])}
 NO_BUILD = {
     "seed missing": wrong("seed", data={"enrich": ENRICH}),
@@ -235,13 +237,13 @@ NO_BUILD = {
     "null in dimension": wrong("dimension", "x", "seed", data=frame(x=[1, None], p=[0, 0])),
     "null in partition": wrong("partition", "p", "seed", data=frame(x=[1, 2], p=["a", None])),
     "null in index": wrong("index", "v2", "enrich", data=NULL_IN_INDEX, cube=CUBE.copy(index_columns=["v2"])),
-    "metadata not a dict": wrong("int", error=TypeError, data=SEED, metadata=1),
-    "metadata of a dataset not a dict": wrong(
-        "seed", "int", error=TypeError, data=SEED, metadata={"seed": 1}
+    "metadata not a dict": wrong(NO_DICT, error=TypeError, data=SEED, metadata=[("seed", {})]),
+    "of a dataset": wrong(
+        "for dataset seed should be a dict, but", error=TypeError, data=SEED, metadata={"seed": 1}
     ),
     "metadata of unknown datasets": wrong("a, b", data=SEED, metadata={"b": {}, "a": {}}),
     "metadata that JSON does not know": wrong(
-        "object", error=TypeError, data=SEED, metadata={"seed": {"a": object()}}
+        NO_JSON, error=TypeError, data=SEED, metadata={"seed": {"a": {1}}}
     ),
     "illegal dataset id": wrong("a/b", data={"seed": SEED, "a/b": ENRICH}),
     "separator in dataset id": wrong("a++b", data={"seed": SEED, "a++b": ENRICH}),

@@ -42,11 +42,8 @@ def changes(store, since, **arguments):
 # -- changes -------------------------------------------------------------------------------------------------
 
 
-def test_without_an_earlier_state_all_partitions_are_new(store):
-    assert changes(store, None) == {(name, p): "added" for name in ("extra", "seed") for p in (0, 1, 2)}
-
-
 def test_each_kind_of_change_is_told(store):
+    assert changes(store, None) == {(name, p): "added" for name in ("extra", "seed") for p in (0, 1, 2)}
     before, state = token(store), api.list_cube_history(CUBE, store)[-1]
     api.append_to_cube({"extra": frame(x=[5], p=[1], v2=[5])}, CUBE, store)
     api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
@@ -100,9 +97,11 @@ def test_columns_that_are_dropped_renamed_or_have_a_default_change_all_rows(stor
     assert changes(store, before) == {}
 
 
-def test_a_dataset_may_have_been_written_again_with_other_partition_keys(store):
+def test_the_earlier_state_may_have_had_other_indices_and_partition_keys(store):
     api.extend_cube({"extra": EXTRA[["x", "v2"]]}, CUBE, store, overwrite=True, partition_on={"extra": []})
     before = token(store)
+    build_dataset_indices(lambda: store, "cube++seed", ["v1"])
+    assert len(api.list_cube_changes(CUBE.copy(index_columns=["v1"]), store, before)) == 0
     api.extend_cube({"extra": EXTRA}, CUBE, store, overwrite=True)
     assert list(api.list_cube_changes(CUBE, store, before).partitions["change"]) == ["changed"]
     assert len(api.query_cube_df(CUBE, store, changed_since=before)) == 3
@@ -217,15 +216,6 @@ def test_what_names_no_state_is_refused(store, since, error, text):
             read(CUBE, store, changed_since=since)
 
 
-def test_the_earlier_state_may_have_had_other_indices(store):
-    before = token(store)
-    build_dataset_indices(lambda: store, "cube++seed", ["v1"])
-    indexed = CUBE.copy(index_columns=["v1"])
-    assert len(api.list_cube_changes(indexed, store, before)) == 0
-    api.append_to_cube(frame(x=[5], p=[1], v1=[0]), indexed, store)
-    assert api.query_cube_df(indexed, store, changed_since=before)["p"].unique().tolist() == [1]
-
-
 # -- computed datasets ---------------------------------------------------------------------------------------
 
 CALLS: list[int] = []
@@ -234,6 +224,10 @@ CALLS: list[int] = []
 def double(df):
     CALLS.append(int(df["p"].iloc[0]))
     return df[["x", "p"]].assign(twice=2 * df["v1"])
+
+
+def one_type_per_partition(df):
+    return df[["x", "p"]].assign(n=1 if df["p"].iloc[0] else 0.5)
 
 
 def compute(store, **arguments):
@@ -349,6 +343,7 @@ def test_a_function_that_fails_leaves_no_file(store):
         (lambda df: 3, "doubled", TypeError, "returns a DataFrame or None, but it returned int"),
         (lambda df: double(df).assign(p=8), "doubled", ValueError, "rows of another one: {'p': 8}"),
         (lambda df: df, "doubled", ValueError, "v1"),
+        (one_type_per_partition, "counts", SchemaConflictError, "int64"),
     ],
 )
 def test_mistakes_are_errors_that_change_nothing(store, function, into, error, message):
@@ -373,15 +368,6 @@ def test_rows_of_another_derived_partition_are_refused(transform):
     assert set(api.discover_datasets_unchecked("cube", store)) == {"seed"}
     api.compute_dataset(lambda df: move(df, 0, 0), cube, store, "same")
     assert api.query_cube_df(cube, store)["w"].tolist() == [1, 2, 3]
-
-
-@pytest.mark.usefixtures("tasks")
-def test_a_column_has_one_type_in_all_partitions(store):
-    def count(cells):
-        return cells[["x", "p"]].assign(n=1 if cells["p"][0] else 0.5)
-
-    with pytest.raises(SchemaConflictError, match=r"n .*int64"):
-        api.compute_dataset(count, CUBE, store, "counts")
 
 
 @pytest.mark.usefixtures("tasks")

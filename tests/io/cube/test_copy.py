@@ -121,12 +121,6 @@ def test_wrong_arguments(driver, source, target, expected, arguments):
         driver.copy_cube(**{"cube": CUBE, "src_store": source, "tgt_store": target, **arguments})
 
 
-def test_new_names_must_be_free(driver, source, target):
-    cubes.build(target, CUBE.copy(uuid_prefix="new"), seed=SEED)
-    with cubes.refuses(target, RuntimeError, "new++seed"):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
-
-
 def test_old_names_need_not_be_free(driver, source, target):
     cubes.build(target, seed=SEED)
     driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
@@ -142,19 +136,22 @@ def test_a_store_is_not_copied_to_itself(driver, source, arguments):
         driver.copy_cube(cube=CUBE, src_store=source, tgt_store=source, **arguments)
 
 
-def test_existing_datasets_are_kept(driver, source, target):
-    cubes.build(target, seed=SEED)
-    with cubes.refuses(target, RuntimeError, "cube++seed"):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target)
+FIT = ["v2", "enrich, seed"]
+OTHER_SEED = SEED.rename(columns={"v1": "v2"})
+IN_THE_WAY = {
+    "new name": ("new", SEED, wrong("new++seed", error=RuntimeError, renamed_cube_prefix="new")),
+    "dataset": ("cube", SEED, wrong("cube++seed", error=RuntimeError)),
+    "payload": ("cube", OTHER_SEED, wrong(*FIT, datasets=["enrich"], overwrite=False)),
+    "payload of a replaced cube": ("cube", OTHER_SEED, wrong(*FIT, datasets=["enrich"], overwrite=True)),
+}
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_copied_and_existing_datasets_must_fit(driver, source, target, overwrite):
-    cubes.build(target, seed=SEED.rename(columns={"v1": "v2"}))
-    with cubes.refuses(target, ValueError, "v2", "enrich, seed"):
-        driver.copy_cube(
-            cube=CUBE, src_store=source, tgt_store=target, datasets=["enrich"], overwrite=overwrite
-        )
+@pytest.mark.parametrize("prefix, seed, refused", IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_existing_datasets_are_kept_and_must_fit(driver, source, target, prefix, seed, refused):
+    cubes.build(target, CUBE.copy(uuid_prefix=prefix), seed=seed)
+    expected, arguments = refused
+    with cubes.refuses(target, *expected):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, **arguments)
 
 
 # failures ----------------------------------------------------------------------------------------
@@ -169,19 +166,15 @@ def test_what_a_copy_that_died_early_wrote_is_found_by_a_cleanup_of_the_copy(dri
     assert cubes.keys(target) == set()
 
 
-def test_a_failed_copy_removes_the_headers_it_wrote(driver, source):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_failed_copy_says_so_and_leaves_no_header_that_it_wrote(driver, source, overwrite):
     inner = cubes.memory()
+    if overwrite:
+        cubes.build(Same.of(inner), seed=SEED, enrich=ENRICH)
+    before = cubes.dataset_ids(Same.of(inner))
     store = FaultyStore(inner).fail("put", key="cube++seed/indices")
-    with pytest.raises(MultiTableCommitAborted) as caught:
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store))
+    error = RuntimeError if overwrite else MultiTableCommitAborted
+    with pytest.raises(error, match="seed") as caught:
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), overwrite=overwrite)
     assert isinstance(caught.value.__cause__, InjectedError)
-    assert cubes.dataset_ids(Same.of(inner)) == set()
-
-
-def test_a_failed_overwrite_says_so(driver, source):
-    inner = cubes.memory()
-    cubes.build(Same.of(inner), seed=SEED, enrich=ENRICH)
-    store = FaultyStore(inner).fail("put", key="cube++seed/indices")
-    with pytest.raises(RuntimeError) as caught:
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), overwrite=True)
-    cubes.check_message(caught.value, ("seed",))
+    assert cubes.dataset_ids(Same.of(inner)) == before

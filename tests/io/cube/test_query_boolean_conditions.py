@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import operator
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -98,20 +99,14 @@ def interval(column: str, start: Any, stop: Any) -> Case:
     return Case(C(column).in_interval(start, stop), known(column, lambda found: a <= found < b))
 
 
-def conjunction(left: Case, right: Case) -> Case:
+def combined(left: Case, right: Case, op: Callable[[Any, Any], Any], decisive: bool) -> Case:
+    """A result that decides, whatever the other one is; else unknown if one of them is."""
+
     def matches(row: dict[str, Any]) -> bool | None:
-        a, b = left.matches(row), right.matches(row)
-        return False if a is False or b is False else None if a is None or b is None else True
+        found = left.matches(row), right.matches(row)
+        return decisive if decisive in found else None if None in found else not decisive
 
-    return Case(left.condition & right.condition, matches)
-
-
-def disjunction(left: Case, right: Case) -> Case:
-    def matches(row: dict[str, Any]) -> bool | None:
-        a, b = left.matches(row), right.matches(row)
-        return True if a or b else None if a is None or b is None else False
-
-    return Case(left.condition | right.condition, matches)
+    return Case(op(left.condition, right.condition), matches)
 
 
 def negation(case: Case) -> Case:
@@ -140,10 +135,11 @@ LEAVES = st.one_of(
     COLUMNS.map(lambda c: Case(C(c).is_null(), lambda row: row[c] is None)),
     COLUMNS.map(lambda c: Case(C(c).not_null(), lambda row: row[c] is not None)),
 )
+OPERATORS = st.sampled_from([(operator.and_, False), (operator.or_, True)])
 CASES = st.recursive(
     LEAVES,
-    lambda inner: st.one_of(
-        st.builds(conjunction, inner, inner), st.builds(disjunction, inner, inner), st.builds(negation, inner)
+    lambda inner: (
+        st.builds(lambda a, b, o: combined(a, b, *o), inner, inner, OPERATORS) | st.builds(negation, inner)
     ),
     max_leaves=6,
 )

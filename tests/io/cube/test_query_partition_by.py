@@ -93,33 +93,30 @@ def test_values_of_every_type(driver, store_factory, column, values):
     assert [(group[column], group["v1"]) for group in found] == [([expected[0]], [6]), ([expected[1]], [5])]
 
 
-def test_nulls_are_in_no_group(driver, store_factory):
-    values = pd.Series(["a", None, "b", None], dtype=object)
-    build(store_factory, seed=frame(x=[0, 1, 2, 3], p=[0, 0, 0, 1], v1=values))
-    build_dataset_indices(store_factory, "cube++seed", ["v1"])
-    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="v1"))
-    assert [(group["v1"], group["x"]) for group in found] == [(["a"], [0]), (["b"], [2])]
+BY_I1 = [(["a", "a"], [1, 2]), (["b"], [0]), (["c"], [3])]
+WITH_NULLS = {
+    "seed": frame(x=[0, 1, 2, 3], p=[0, 0, 0, 1], v1=pd.Series(["a", None, "b", None], dtype=object))
+}
+WITH_KEY = {"seed": SEED, "enrich": frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"])}
+UNPARTITIONED = {"seed": SEED, "enrich": frame(x=[0, 1, 3], i2=[1, 2, 1])}
+#: indices of the cube, datasets, partition keys, column to group by, groups and their cells
+OTHER_INDICES = {
+    "nulls are in no group": ([], WITH_NULLS, {}, "v1", [(["a"], [0]), (["b"], [2])]),
+    "index that the query does not name": (["i1"], {"seed": SEED}, {}, "i1", BY_I1),
+    "extra partition key": ([], WITH_KEY, {"enrich": ["p", "a"]}, "a", [(["m", "m"], [0, 2]), (["n"], [1])]),
+    "dataset without partitions": (["i2"], UNPARTITIONED, {}, "i2", [([1, 1], [0, 3]), ([2], [1])]),
+}
 
 
-def test_an_index_the_cube_does_not_name_serves_as_well(driver, store_factory):
-    build(store_factory, CUBE_I, seed=SEED)
-    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="i1", payload_columns=[]))
-    assert [group["x"] for group in found] == [[1, 2], [0], [3]]
-
-
-def test_extra_partition_keys_of_a_dataset_restrict_it(driver, store_factory):
-    enrich = frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"], v2=[20, 21, 22])
-    build(store_factory, seed=SEED, enrich=enrich, partition_on={"enrich": ["p", "a"]})
-    frames = driver.query_cube(cube=CUBE, store=store_factory, partition_by="a", payload_columns=["v2"])
-    found = [(group["a"], group["x"], group["v2"]) for group in groups(frames)]
-    assert found == [(["m", "m"], [0, 2], [20, 22]), (["n"], [1], [21])]
-
-
-def test_groups_of_a_dataset_without_partitions(driver, store_factory):
-    cube = CUBE.copy(index_columns=["i2"])
-    build(store_factory, cube, seed=SEED, enrich=frame(x=[0, 1, 3], i2=[1, 2, 1]))
-    found = groups(driver.query_cube(cube=cube, store=store_factory, partition_by="i2", payload_columns=[]))
-    assert [(group["i2"], group["x"]) for group in found] == [([1, 1], [0, 3]), ([2], [1])]
+@pytest.mark.parametrize(
+    "indices, datasets, keys, column, expected", OTHER_INDICES.values(), ids=OTHER_INDICES
+)
+def test_indices_and_keys_of_datasets(driver, store_factory, indices, datasets, keys, column, expected):
+    build(store_factory, CUBE.copy(index_columns=indices), partition_on=keys, **datasets)
+    if column == "v1":
+        build_dataset_indices(store_factory, "cube++seed", ["v1"])
+    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by=column))
+    assert [(group[column], group["x"]) for group in found] == expected
 
 
 @pytest.mark.parametrize("payload_columns", [None, [], ["v1"]])

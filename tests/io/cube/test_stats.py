@@ -55,12 +55,9 @@ def test_wrong_datasets(driver, built, operation, datasets, error, text):
         getattr(driver, operation)(cube=CUBE, store=built, datasets=datasets)
 
 
-def test_datasets_without_partitions_are_left_out(driver, built):
+def test_datasets_that_are_broken_or_have_no_partitions_are_left_out(driver, built):
     driver.remove_partitions(cube=CUBE, store=built, conditions="all", ktk_cube_dataset_ids="split")
     assert sorted(driver.collect_stats(cube=CUBE, store=built)) == ["seed", "whole"]
-
-
-def test_broken_datasets_are_left_out(driver, built):
     built().delete(f"cube++whole{HEADER}json")
     edit_header(built, "cube++split", lambda header: header.pop(COMMIT_RECORD))
     built().delete("cube++split/table/_common_metadata")

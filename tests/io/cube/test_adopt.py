@@ -194,17 +194,17 @@ SHUFFLED = SALES.take([7, 3, 0, 11, 5, 1, 2, 10, 9, 8, 4, 6])
 @pytest.mark.parametrize(
     "table, keys, n_rewritten", [(SHUFFLED, ["COUNTRY"], 2), (SALES, ["KIND"], 4), (SALES, [], 1)]
 )
-def test_rows_in_another_order_or_partition_are_written_again(write, store_factory, table, keys, n_rewritten):
-    done = check_adoption(write(table, keys), store=store_factory)
+def test_rows_in_another_order_or_partition_are_written_again(write, table, keys, n_rewritten):
+    done = check_adoption(write(table, keys))
     assert (done.n_rewritten, len(done.dataset.partition_table)) == (n_rewritten, 2)
 
 
-def test_an_enrichment_without_partitions_is_copied(write, store_factory):
-    api.build_cube(SALES, CUBE, store_factory)
+def test_an_enrichment_without_partitions_is_copied(write):
+    api.build_cube(SALES, CUBE, store := memory())
     names = pa.table({"SHOP": [1, 2, 3, 4], "NAME": ["A", "B", "A", "B"]})
-    done = api.adopt_dataset(write(names, []), CUBE, store_factory, "names", partition_on=[])
+    done = api.adopt_dataset(write(names, []), CUBE, store, "names", partition_on=[])
     assert done.n_rewritten == 0
-    assert set(api.query_cube(CUBE, store_factory)[0]["NAME"]) == {"A", "B"}
+    assert set(api.query_cube(CUBE, store)[0]["NAME"]) == {"A", "B"}
 
 
 def _replace(column, values):

@@ -194,7 +194,7 @@ def test_conditions_against_three_valued_logic(overlapping, case, payload):
     assert pickle.loads(pickle.dumps(case.condition)) == case.condition
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(CASES)
 def test_filter_df_against_three_valued_logic(case):
     df = pd.DataFrame(JOINED, dtype=object).assign(

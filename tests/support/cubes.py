@@ -192,6 +192,11 @@ def refuses(store_factory, exception: type[BaseException], *fragments: str, garb
     check_message(caught.value, fragments)
 
 
+def wrong(*fragments: str, error: type[BaseException] = ValueError, **arguments):
+    """Give what `refuses` expects of a call with these arguments, and the arguments: a line of a table."""
+    return (error, *fragments), arguments
+
+
 @contextmanager
 def aborts(store_factory, *fragments: str):
     """Fail unless the block is rolled back because of a ValueError with these fragments in its message."""

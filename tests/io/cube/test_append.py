@@ -15,23 +15,9 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.arrow import same_type
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
+from tests.support import cubes
 from tests.support.cube_facades import FACADES, SPARK, open_facade
-from tests.support.cubes import (
-    CUBE,
-    ENRICH,
-    SEED,
-    check_integrity,
-    file_keys,
-    frame,
-    header,
-    index,
-    index_columns,
-    memory,
-    refuses,
-    rows,
-    snapshot,
-    unchanged,
-)
+from tests.support.cubes import CUBE, ENRICH, SEED, file_keys, frame, header, refuses, rows, snapshot, wrong
 from tests.support.factories import STORES
 
 
@@ -43,11 +29,6 @@ def test_append_adds_partitions_at_the_end_of_the_header(driver, built):
     assert result == {"seed": DatasetMetadata.load_from_store("cube++seed", built())}
     found = rows(driver.query_cube(cube=CUBE, store=built))
     assert found == {"p": [0, 1, 0, 2], "v1": [10, 11, 12, 13], "v2": [20, 21, None, None], "x": [0, 1, 2, 3]}
-
-
-def test_cells_that_occur_twice_in_the_input_are_refused(driver, built):
-    with refuses(built, ValueError, "seed", "p, x", "v1", "1", "2"):
-        driver.append_to_cube(data=frame(x=[7, 7], p=[3, 3], v1=[1, 2]), cube=CUBE, store=built)
 
 
 def test_only_the_given_datasets_are_touched(driver, built):
@@ -76,25 +57,21 @@ def test_partition_on_is_the_stored_one(driver, built):
     driver.append_to_cube(data=more, cube=CUBE, store=built)
     assert [label.split("/")[0] for label in file_keys(built, "cube++new")] == ["q=5", "q=6"]
     assert ["/" in label for label in file_keys(built, "cube++whole")] == [False, False]
-    check_integrity(built)
+    cubes.check_integrity(built)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"index_columns": ["v1", "v2"]}], ids=["not named by the cube", "named"]
-)
-def test_existing_indices_are_extended(driver, store_factory, changes):
+@pytest.mark.parametrize("index_columns", [[], ["v1", "v2"]], ids=["not named by the cube", "named"])
+def test_existing_indices_are_extended(driver, store_factory, index_columns):
     full = CUBE.copy(index_columns=["v1", "v2"])
     driver.build_cube(data={"seed": SEED, "enrich": ENRICH}, cube=full, store=store_factory)
     data = {"seed": frame(x=[1], p=[1], v1=[12]), "enrich": frame(x=[1], p=[1], v2=[22])}
-    driver.append_to_cube(data=data, cube=CUBE.copy(**changes), store=store_factory)
-    assert index_columns(store_factory, "cube++seed") == {"x", "v1"}
-    assert list(index(store_factory, "cube++seed", "v1")) == [10, 11, 12]
-    check_integrity(store_factory)
+    driver.append_to_cube(data=data, cube=CUBE.copy(index_columns=index_columns), store=store_factory)
+    assert cubes.index_columns(store_factory, "cube++seed") == {"x", "v1"}
+    assert list(cubes.index(store_factory, "cube++seed", "v1")) == [10, 11, 12]
+    cubes.check_integrity(store_factory)
 
 
-@pytest.mark.parametrize(
-    "first, second", [(["a", "b"], [None, None]), ([None, None], ["a", "b"])], ids=["last", "first"]
-)
+@pytest.mark.parametrize("first, second", [(["a", "b"], [None, None]), ([None, None], ["a", "b"])])
 def test_columns_without_values_fit_any_type(driver, store_factory, first, second):
     def part(x, values):
         return pd.DataFrame({"x": x, "p": 0, "v1": pd.Series(values, dtype=object)})
@@ -130,12 +107,8 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
         first, more = (t.to_pandas(date_as_object=True) for t in (first, more))
     api.build_cube(first, CUBE, store)
     before = DatasetMetadata.load_from_store("cube++seed", store()).schema.internal()
-    if write == "update_cube":
-        driver.update_cube(
-            data={"seed": more}, cube=CUBE, store=store, remove_conditions="all", datasets=["seed"]
-        )
-    else:
-        driver.append_to_cube(data={"seed": more}, cube=CUBE, store=store)
+    arguments = {"remove_conditions": "all", "datasets": ["seed"]} if write == "update_cube" else {}
+    getattr(driver, write)(data={"seed": more}, cube=CUBE, store=store, **arguments)
     assert DatasetMetadata.load_from_store("cube++seed", store()).schema.internal() == before
     for key in file_keys(store, "cube++seed").values():
         stored = pq.read_schema(pa.BufferReader(store().get(key)))
@@ -150,7 +123,6 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
     "column, value, dtype",
     [
         ("f", 2**53 + 1, "int64"),
-        ("f", 2**63 - 1, "int64"),
         ("f", 2**64 - 1, "uint64"),
         ("f", True, "bool"),
         ("t", datetime.date(2300, 1, 1), "date32"),
@@ -163,16 +135,14 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
     ],
 )
 def test_values_that_would_change_are_refused(tmp_path, column, value, dtype):
-    store = STORES["memory"](tmp_path)
-    api.build_cube(EXACT, CUBE, store)
+    api.build_cube(EXACT, CUBE, store := STORES["memory"](tmp_path))
     values, position = pa.array([value], dtype), FITTING.column_names.index(column)
     with refuses(store, SchemaConflictError, f"\n{column} "):
         api.append_to_cube(FITTING.set_column(position, column, values), CUBE, store)
 
 
 def test_merged_values_are_stored_in_the_types_of_the_dataset(tmp_path):
-    store = STORES["memory"](tmp_path)
-    api.build_cube(EXACT, CUBE, store)
+    api.build_cube(EXACT, CUBE, store := STORES["memory"](tmp_path))
     api.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [7], "t": pa.array([DAY])}), CUBE, store)
     df = api.query_cube_df(CUBE, store)
     assert (df["f"].tolist(), df["t"].tolist()) == ([7.0], [MIDNIGHT])
@@ -182,7 +152,7 @@ def test_merged_values_are_stored_in_the_types_of_the_dataset(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["Int64", "int32", "UInt8"])
 def test_integers_of_pandas_become_floats_of_the_dataset(dtype):
-    store = memory()
+    store = cubes.memory()
     api.build_cube(frame(x=[0], p=[0], f=[0.5]), CUBE, store)
     api.append_to_cube(frame(x=[1], p=[0], f=pd.array([3], dtype)), CUBE, store)
     df = api.query_cube_df(CUBE, store)
@@ -191,41 +161,31 @@ def test_integers_of_pandas_become_floats_of_the_dataset(dtype):
 
 @pytest.mark.parametrize("data", [{}, []], ids=["dict", "list"])
 def test_nothing_to_append(built, data):
-    before = snapshot(built)
-    assert api.append_to_cube(data=data, cube=CUBE, store=built) == {}
-    assert snapshot(built) == before
+    with cubes.unchanged(built):
+        assert api.append_to_cube(data=data, cube=CUBE, store=built) == {}
 
 
 # refusals ----------------------------------------------------------------------------------------
 
 MORE = frame(x=[2], p=[2], v2=[22])
+NULL = {"enrich": frame(x=[None, 1], p=[2, 2], v2=[22, 2])}
+DUPLICATE = frame(x=[7, 7], p=[3, 3], v1=[1, 2])
 NO_APPEND = {
-    "unknown": ({"data": {"b": MORE, "a": MORE}}, ValueError, ["a, b"]),
-    "unknown next to known": ({"data": {"b": MORE, "enrich": MORE}}, ValueError, ["b"]),
-    "index missing": (
-        {"data": {"enrich": MORE}, "cube": CUBE.copy(index_columns=["v2"])},
-        ValueError,
-        ["v2", "enrich"],
-    ),
-    "unfit cube": ({"data": {"enrich": MORE}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
-    "no partition": ({"data": {"enrich": MORE.drop(columns="p")}}, ValueError, ["enrich", "p"]),
-    "null": (
-        {"data": {"enrich": frame(x=[None, 1], p=[2, 2], v2=[22, 2])}},
-        ValueError,
-        ["dimension", "x", "enrich"],
-    ),
-    "metadata": ({"data": {"enrich": MORE}, "metadata": 1}, TypeError, ["int"]),
-    "metadata of others": (
-        {"data": {"enrich": MORE}, "metadata": {"seed": {}, "a": {}}},
-        ValueError,
-        ["a, seed"],
-    ),
+    "unknown": wrong("a, b", data={"b": MORE, "a": MORE}),
+    "unknown next to known": wrong("b", data={"b": MORE, "enrich": MORE}),
+    "index missing": wrong("v2", "enrich", data={"enrich": MORE}, cube=CUBE.copy(index_columns=["v2"])),
+    "unfit cube": wrong("x", data={"enrich": MORE}, cube=CUBE.copy(dimension_columns=["y"])),
+    "no partition": wrong("enrich", "p", data={"enrich": MORE.drop(columns="p")}),
+    "null": wrong("dimension", "x", "enrich", data=NULL),
+    "duplicate cells": wrong("seed", "p, x", "v1", "1", "2", data=DUPLICATE),
+    "metadata": wrong("int", error=TypeError, data={"enrich": MORE}, metadata=1),
+    "metadata of others": wrong("a, seed", data={"enrich": MORE}, metadata={"seed": {}, "a": {}}),
 }
 
 
-@pytest.mark.parametrize("arguments, exception, fragments", NO_APPEND.values(), ids=NO_APPEND.keys())
-def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
-    with refuses(built, exception, *fragments):
+@pytest.mark.parametrize("expected, arguments", NO_APPEND.values(), ids=NO_APPEND)
+def test_wrong_input_is_refused_before_anything_is_written(driver, built, expected, arguments):
+    with refuses(built, *expected):
         driver.append_to_cube(**{"cube": CUBE, "store": built, **arguments})
 
 
@@ -238,21 +198,14 @@ def test_wrong_input_is_refused_before_anything_is_written(driver, built, argume
         (frame(x=[2], p=[2], v2=[1.5]), ["v2", "double"]),
         (frame(x=[2], p=["a"], v2=[22]), ["p", "string"]),
     ],
-    ids=["missing column", "new column", "string", "float", "partition"],
 )
-def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built, more, fragments):
+def test_a_conflict_leaves_all_datasets_as_they_were(driver, built, more, fragments):
     with refuses(built, ValueError, "cube++enrich", *fragments, garbage=True):
-        driver.append_to_cube(data={"enrich": more}, cube=CUBE, store=built)
-
-
-def test_the_seed_is_not_committed_when_another_dataset_fails(driver, built):
-    data = {"seed": frame(x=[2], p=[2], v1=[12]), "enrich": frame(x=[2], p=[2], v2=["a"])}
-    with refuses(built, ValueError, "cube++enrich", garbage=True):
-        driver.append_to_cube(data=data, cube=CUBE, store=built)
+        driver.append_to_cube(data={"seed": SEED, "enrich": more}, cube=CUBE, store=built)
 
 
 def test_datasets_without_rows(driver, built):
-    with unchanged(built):
+    with cubes.unchanged(built):
         result = driver.append_to_cube(data={"enrich": ENRICH.iloc[:0]}, cube=CUBE, store=built)
     assert set(result) == {"enrich"}
     data = {"seed": frame(x=[7], p=[7], v1=[17]), "enrich": ENRICH.iloc[:0]}
@@ -278,7 +231,7 @@ APPENDS = {
 @pytest.mark.parametrize("append", APPENDS)
 def test_batches_without_rows(append, batches):
     """They change nothing, also if their types are unknown, and do not hinder others."""
-    store = memory()
+    store = cubes.memory()
     api.build_cube(SEED, CUBE, store)
     known = {"rows": frame(x=[7], p=[7], v1=[17]), "empty": SEED[:0], "untyped": SEED[:0].astype(object)}
     # the types of pandas.DataFrame({"x": []})

@@ -16,7 +16,8 @@ from kartothek_cube.core.errors import ConcurrentWriteError, SchemaConflictError
 from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io_components import computed_dataset
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
-from tests.support.cubes import CUBE, as_dict, frame, memory, rows, snapshot
+from tests.support import cubes
+from tests.support.cubes import CUBE, frame, memory, rows, snapshot
 
 SEED = frame(x=[0, 1, 2], p=[0, 1, 2], v1=[10, 11, 12])
 EXTRA = frame(x=[0, 1, 2], p=[0, 1, 2], v2=[20, 21, 22])
@@ -41,19 +42,21 @@ def changes(store, since, **arguments):
 # -- changes -------------------------------------------------------------------------------------------------
 
 
-def test_without_an_earlier_state_all_partitions_are_new(store):
-    assert changes(store, None) == {(name, p): "added" for name in ("extra", "seed") for p in (0, 1, 2)}
-
-
 def test_each_kind_of_change_is_told(store):
-    before = token(store)
+    assert changes(store, None) == {(name, p): "added" for name in ("extra", "seed") for p in (0, 1, 2)}
+    before, state = token(store), api.list_cube_history(CUBE, store)[-1]
     api.append_to_cube({"extra": frame(x=[5], p=[1], v2=[5])}, CUBE, store)
     api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
     api.remove_partitions(CUBE, store, C("p") == 2, ["seed"])
     expected = {("extra", 1): "changed", ("seed", 9): "added", ("seed", 2): "removed"}
-    assert changes(store, before) == expected
+    for since in (before, state.version, state.time, str(state.time)):
+        assert changes(store, since) == expected
     assert changes(store, before, datasets="seed") == {k: v for k, v in expected.items() if k[0] == "seed"}
-    assert changes(store, token(store)) == {}
+    before = token(store)
+    assert changes(store, before) == {}
+    api.extend_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
+    assert changes(store, before) == {("more", 1): "added"}
+    assert api.query_cube_df(CUBE, store, changed_since=before)["p"].tolist() == [1]
 
 
 def test_a_compaction_is_no_change_whatever_was_done_before_and_after(store):
@@ -94,47 +97,28 @@ def test_columns_that_are_dropped_renamed_or_have_a_default_change_all_rows(stor
     assert changes(store, before) == {}
 
 
-def test_a_dataset_may_have_been_written_again_with_other_partition_keys(store):
+def test_the_earlier_state_may_have_had_other_indices_and_partition_keys(store):
     api.extend_cube({"extra": EXTRA[["x", "v2"]]}, CUBE, store, overwrite=True, partition_on={"extra": []})
     before = token(store)
+    build_dataset_indices(lambda: store, "cube++seed", ["v1"])
+    assert len(api.list_cube_changes(CUBE.copy(index_columns=["v1"]), store, before)) == 0
     api.extend_cube({"extra": EXTRA}, CUBE, store, overwrite=True)
     assert list(api.list_cube_changes(CUBE, store, before).partitions["change"]) == ["changed"]
     assert len(api.query_cube_df(CUBE, store, changed_since=before)) == 3
 
 
-def test_versions_and_times_are_states_as_well(store):
-    first = api.list_cube_history(CUBE, store)[-1]
-    api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
-    for since in (first.version, first.time, str(first.time)):
-        assert changes(store, since) == {("seed", 9): "added"}
-
-
-def test_a_new_dataset_changes_its_partitions(store):
-    before = token(store)
-    api.extend_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
-    assert changes(store, before) == {("more", 1): "added"}
-    assert api.query_cube_df(CUBE, store, changed_since=before)["x"].tolist() == [1]
-
-
 def test_a_query_reads_partitions_in_which_a_dataset_of_the_query_has_changed(store):
     before = token(store)
     api.append_to_cube({"extra": frame(x=[1], p=[1], v2=[99])}, CUBE, store)
-    assert rows(api.query_cube(CUBE, store, changed_since=before)) == as_dict(
-        frame(p=[1], v1=[11], v2=[99], x=[1])
-    )
+    expected = {"p": [1], "v1": [11], "v2": [99], "x": [1]}
+    assert rows(api.query_cube(CUBE, store, changed_since=before)) == expected
     # no row of the seed has changed
     for left_out in ({"payload_columns": ["v1"]}, {"datasets": ["seed"]}):
         assert api.query_cube(CUBE, store, changed_since=before, **left_out) == []
     assert api.query_cube_df(CUBE, store, changed_since=before, columns=["v2"])["v2"].tolist() == [99]
-
-
-def test_a_token_is_a_state_that_can_be_read(store):
-    before = token(store)
-    api.append_to_cube({"extra": frame(x=[1], p=[1], v2=[99])}, CUBE, store)
     after = token(store)
     api.append_to_cube({"extra": frame(x=[1, 2], p=[1, 2], v2=[1, 2])}, CUBE, store)
-    (between,) = api.query_cube(CUBE, store, changed_since=before, as_of=after)
-    assert between["v2"].tolist() == [99]
+    assert rows(api.query_cube(CUBE, store, changed_since=before, as_of=after)) == expected
 
 
 def test_datasets_with_fewer_partition_columns_change_all_partitions_that_they_concern():
@@ -178,14 +162,6 @@ def test_a_dataset_that_was_deleted_is_a_gap_also_if_it_was_built_again(store, d
         api.list_cube_changes(CUBE, store, before)
 
 
-@pytest.mark.parametrize(
-    "text", ["seed@3", "@", "seed@../../x", "seed@0000000001-20260101T000000000000Z-xyz"]
-)
-def test_what_is_no_token_is_refused(store, text):
-    with pytest.raises(ValueError, match="no token of a state"):
-        api.list_cube_changes(CUBE, store, text)
-
-
 WRITES = {
     "append": lambda s, p, v: api.append_to_cube(frame(x=[p], p=[p], v1=[v]), CUBE, s),
     "append extra": lambda s, p, v: api.append_to_cube({"extra": frame(x=[p], p=[p], v2=[v])}, CUBE, s),
@@ -225,20 +201,19 @@ def test_the_replay_of_all_changes_gives_the_newest_state(batches):
         last = told.token
 
 
-@pytest.mark.parametrize("read", [api.query_cube, api.list_cube_changes])
-@pytest.mark.parametrize("since, error", [("2020", ValueError), (b"", TypeError)])
-def test_an_error_names_the_argument_that_is_wrong(store, read, since, error):
-    with pytest.raises(error, match="changed_since is a version"):
-        read(CUBE, store, changed_since=since)
+NO_TOKEN = ("seed@3", "@", "seed@../../x", "seed@0000000001-20260101T000000000000Z-xyz", "seed@yesterday")
+NO_STATES = [(text, ValueError, "no token of a state") for text in NO_TOKEN]
+NO_STATES += [
+    (since, error, "changed_since is a version") for since, error in (("2020", ValueError), (b"", TypeError))
+]
 
 
-def test_the_earlier_state_may_have_had_other_indices(store):
-    before = token(store)
-    build_dataset_indices(lambda: store, "cube++seed", ["v1"])
-    indexed = CUBE.copy(index_columns=["v1"])
-    assert len(api.list_cube_changes(indexed, store, before)) == 0
-    api.append_to_cube(frame(x=[5], p=[1], v1=[0]), indexed, store)
-    assert api.query_cube_df(indexed, store, changed_since=before)["p"].unique().tolist() == [1]
+@pytest.mark.parametrize("since, error, text", NO_STATES)
+def test_what_names_no_state_is_refused(store, since, error, text):
+    """Also by a first computation."""
+    for read in (api.query_cube, api.list_cube_changes, lambda *args, **more: compute(store, **more)):
+        with cubes.refuses(lambda: store, error, text):
+            read(CUBE, store, changed_since=since)
 
 
 # -- computed datasets ---------------------------------------------------------------------------------------
@@ -249,6 +224,10 @@ CALLS: list[int] = []
 def double(df):
     CALLS.append(int(df["p"].iloc[0]))
     return df[["x", "p"]].assign(twice=2 * df["v1"])
+
+
+def one_type_per_partition(df):
+    return df[["x", "p"]].assign(n=1 if df["p"].iloc[0] else 0.5)
 
 
 def compute(store, **arguments):
@@ -364,27 +343,12 @@ def test_a_function_that_fails_leaves_no_file(store):
         (lambda df: 3, "doubled", TypeError, "returns a DataFrame or None, but it returned int"),
         (lambda df: double(df).assign(p=8), "doubled", ValueError, "rows of another one: {'p': 8}"),
         (lambda df: df, "doubled", ValueError, "v1"),
+        (one_type_per_partition, "counts", SchemaConflictError, "int64"),
     ],
 )
 def test_mistakes_are_errors_that_change_nothing(store, function, into, error, message):
-    before = set(store.keys())
-    with pytest.raises(error, match=message):
+    with cubes.refuses(lambda: store, error, message):
         api.compute_dataset(function, CUBE, store, into)
-    assert set(store.keys()) == before
-
-
-@pytest.mark.parametrize(
-    "since, error, message",
-    [
-        (object(), TypeError, "changed_since is a version"),
-        ("seed@yesterday", ValueError, "'seed@yesterday' is no token"),
-    ],
-)
-def test_what_names_no_state_is_refused_also_by_a_first_computation(store, since, error, message):
-    before = set(store.keys())
-    with pytest.raises(error, match=message):
-        api.compute_dataset(double, CUBE, store, "doubled", changed_since=since)
-    assert set(store.keys()) == before
 
 
 @pytest.mark.usefixtures("tasks")
@@ -404,15 +368,6 @@ def test_rows_of_another_derived_partition_are_refused(transform):
     assert set(api.discover_datasets_unchecked("cube", store)) == {"seed"}
     api.compute_dataset(lambda df: move(df, 0, 0), cube, store, "same")
     assert api.query_cube_df(cube, store)["w"].tolist() == [1, 2, 3]
-
-
-@pytest.mark.usefixtures("tasks")
-def test_a_column_has_one_type_in_all_partitions(store):
-    def count(cells):
-        return cells[["x", "p"]].assign(n=1 if cells["p"][0] else 0.5)
-
-    with pytest.raises(SchemaConflictError, match=r"n .*int64"):
-        api.compute_dataset(count, CUBE, store, "counts")
 
 
 @pytest.mark.usefixtures("tasks")

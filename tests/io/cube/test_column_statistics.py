@@ -40,8 +40,7 @@ def state(store, uuid=UUID):
 
 
 def key_of(store):
-    dataset = state(store)
-    return statistics_file(UUID, dataset.extra)
+    return statistics_file(UUID, state(store).extra)
 
 
 @pytest.fixture
@@ -58,33 +57,22 @@ def test_all_facades_build_and_keep_statistics(driver, store_factory):
     driver.build_column_statistics(cube=CUBE, store=store_factory, columns=["v"])
     assert pruning(store_factory, api.C("v") == 10.5) == ("statistics", 1, 2)
     driver.append_to_cube(data=days(3), cube=CUBE, store=store_factory)
-    driver.update_cube(
-        data=days(0),
-        cube=CUBE,
-        store=store_factory,
-        remove_conditions=api.C("p") == 0,
-        ktk_cube_dataset_ids=["seed"],
-    )
+    update = {"remove_conditions": api.C("p") == 0, "ktk_cube_dataset_ids": ["seed"]}
+    driver.update_cube(data=days(0), cube=CUBE, store=store_factory, **update)
     assert pruning(store_factory, api.C("v") >= 10) == ("statistics", 2, 2)
     [rows] = driver.query_cube(cube=CUBE, store=store_factory, conditions=api.C("v") >= 15.5)
     assert rows["x"].tolist() == [31, 32]
     assert api.verify_cube(CUBE, store_factory).ok
 
 
-@pytest.mark.parametrize(
-    "condition, kept",
-    [
-        (api.C("v") == 10.5, 1),
-        (api.C("v") != 10.5, 4),
-        (api.C("v").isin([0.5, 3.0, 15.0]), 2),
-        (api.C("v").between(5, 9.9), 1),
-        (api.C("t").startswith("t2"), 2),
-        ((api.C("v") < 1) | (api.C("t") == "t31"), 2),
-        (~(api.C("v") < 10), 2),
-        ((api.C("v") > 4) & (api.C("t") < "t2"), 1),
-    ],
-    ids=str,
-)
+V, T = api.C("v"), api.C("t")
+CONDITIONS = [
+    *((V == 10.5, 1), (V != 10.5, 4), (V.isin([0.5, 3.0, 15.0]), 2), (V.between(5, 9.9), 1), (~(V < 10), 2)),
+    *((T.startswith("t2"), 2), ((V < 1) | (T == "t31"), 2), ((V > 4) & (T < "t2"), 1)),
+]
+
+
+@pytest.mark.parametrize("condition, kept", CONDITIONS, ids=str)
 def test_every_condition_keeps_the_files_that_can_match(store, condition, kept):
     """Texts of a file are from its first to its last: t0, t10, ..., t2."""
     explained = api.explain_query(CUBE, store, condition).datasets[0]
@@ -98,22 +86,13 @@ def test_every_condition_keeps_the_files_that_can_match(store, condition, kept):
     assert len(unpruned) < len(everything)
 
 
-def test_nulls_are_found_in_the_files_that_have_some(store):
-    api.append_to_cube(days(4).assign(v=[None, 1.0, 2.0]), CUBE, store)
-    assert pruning(store, api.C("v").is_null()) == ("statistics", 1, 4)
-
-
 @pytest.mark.parametrize("n_files", [40, pytest.param(20_000, marks=pytest.mark.slow("40,000 files"))])
 def test_a_point_query_opens_few_files(n_files):
     counting = CountingStore(memory())
     factory = Same.of(counting)
     many = pd.DataFrame({"x": range(n_files), "p": range(n_files), "v": [i * 7.0 for i in range(n_files)]})
-    api.build_cube(
-        {"seed": many, "extra": many.rename(columns={"v": "w"})},
-        CUBE,
-        factory,
-        metadata={"seed": {STATISTICS: ["v"]}, "extra": {STATISTICS: ["w"]}},
-    )
+    data, statistics = {"seed": many, "extra": many.rename(columns={"v": "w"})}, {"seed": "v", "extra": "w"}
+    api.build_cube(data, CUBE, factory, statistics=statistics)
     for column in "vw":
         counting.reset()
         [rows] = api.query_cube(CUBE, factory, api.C(column) == 49.0)
@@ -122,14 +101,14 @@ def test_a_point_query_opens_few_files(n_files):
         assert 2 <= len(opened) <= 10
 
 
-def test_an_index_takes_precedence(store):
-    build_dataset_indices(store, UUID, ["t"])
-    assert pruning(store, api.C("t") == "t11") == ("index", 1, 3)
-
-
-def test_a_newer_row_of_a_cell_is_read_although_its_file_cannot_match(store):
+def test_nulls_newer_rows_and_indices_are_considered(store):
+    api.append_to_cube(days(4).assign(v=[None, 1.0, 2.0]), CUBE, store)
+    assert pruning(store, api.C("v").is_null()) == ("statistics", 1, 4)
+    # a newer row of a cell is read although its file cannot match
     api.append_to_cube(days(1).assign(v=-1.0), CUBE, store)
     assert api.query_cube(CUBE, store, api.C("v") == 5.0) == []
+    build_dataset_indices(store, UUID, ["t"])
+    assert pruning(store, api.C("t") == "t11") == ("index", 2, 4)
 
 
 def test_files_change_and_the_statistics_follow(store):
@@ -144,9 +123,8 @@ def test_files_change_and_the_statistics_follow(store):
     assert api.verify_cube(CUBE, store).ok
     api.append_to_cube(days(4), CUBE, store)
     content = open_blobs(store).get(key_of(store))
-    assert pq.read_table(pa.BufferReader(content)).column("partition").to_pylist() == (
-        state(store).partition_table.labels.to_pylist()
-    )
+    labels = pq.read_table(pa.BufferReader(content)).column("partition")
+    assert labels.to_pylist() == state(store).partition_table.labels.to_pylist()
 
 
 def test_an_update_of_the_schema_renames_and_drops_statistics(store):
@@ -190,9 +168,7 @@ def test_a_copy_has_its_own_file(store):
 
 def drop_record(store):
     """Write the header as kartothek does: without keys that it does not know."""
-    dataset = state(store)
-    content = dataset.copy(extra={}).to_json()
-    open_blobs(store).put(metadata_key_from_uuid(UUID), content)
+    open_blobs(store).put(metadata_key_from_uuid(UUID), state(store).copy(extra={}).to_json())
 
 
 def delete_file(store):
@@ -234,16 +210,27 @@ def test_only_datasets_that_have_a_column_are_changed(store):
     assert statistics_file("cube++extra", state(store, "cube++extra").extra) is None
 
 
-@pytest.mark.parametrize(
-    "columns, datasets, error, text",
-    [
-        ("w", None, ValueError, r"unknown column w.*available"),
-        ("p", None, ValueError, "'p': it is a partition key"),
-        ("v", "other", ValueError, "other"),
-        ("l", None, NotImplementedError, "type list<item: int64> cannot be compared"),
-        (["v", "partition"], None, ValueError, "labels of partitions have this name"),
-    ],
-)
+MISTAKES = [
+    ("w", None, ValueError, r"unknown column w.*available"),
+    ("p", None, ValueError, "'p': it is a partition key"),
+    ("v", "other", ValueError, "other"),
+    ("l", None, NotImplementedError, "type list<item: int64> cannot be compared"),
+    (["v", "partition"], None, ValueError, "labels of partitions have this name"),
+]
+#: mistakes of a build
+BUILDS = [
+    ({"statistics": ["v"]}, TypeError, "statistics should be a dict of dataset id to columns"),
+    ({"statistics": {"sead": ["v"]}}, ValueError, "statistics: unknown dataset sead"),
+    (
+        {"statistics": {"seed": ["w"]}},
+        ValueError,
+        "with statistics missing in the input .*: unknown column w",
+    ),
+    ({"metadata": {"seed": {STATISTICS: "v"}}}, ValueError, f"'{STATISTICS}' in the metadata is the list"),
+]
+
+
+@pytest.mark.parametrize("columns, datasets, error, text", MISTAKES)
 def test_mistakes_change_nothing(columns, datasets, error, text):
     store = memory()
     api.build_cube(days(0).assign(l=[[1], [2], []], partition=1), CUBE, store)
@@ -253,23 +240,7 @@ def test_mistakes_change_nothing(columns, datasets, error, text):
     assert open_blobs(store).list("") == before
 
 
-@pytest.mark.parametrize(
-    "arguments, error, text",
-    [
-        ({"statistics": ["v"]}, TypeError, "statistics should be a dict of dataset id to columns"),
-        ({"statistics": {"sead": ["v"]}}, ValueError, "statistics: unknown dataset sead"),
-        (
-            {"statistics": {"seed": ["w"]}},
-            ValueError,
-            "with statistics missing in the input .*: unknown column w",
-        ),
-        (
-            {"metadata": {"seed": {STATISTICS: "v"}}},
-            ValueError,
-            f"'{STATISTICS}' in the metadata is the list",
-        ),
-    ],
-)
+@pytest.mark.parametrize("arguments, error, text", BUILDS)
 def test_mistakes_of_a_build_store_nothing(arguments, error, text):
     store = memory()
     with pytest.raises(error, match=text):
@@ -290,16 +261,14 @@ def test_other_engines_prune_by_statistics(store, tmp_path):
 def test_adopted_files_have_statistics(store, tmp_path):
     pq.write_table(pa.table({"x": [0, 1], "p": [0, 0], "w": [1.0, 2.0]}), tmp_path / "a.parquet")
     api.adopt_dataset(tmp_path / "a.parquet", CUBE, store, "extra", metadata={STATISTICS: ["w"]})
-    assert state(store, "cube++extra").load_statistics(open_blobs(store)).column("w").to_pylist() == [
-        {"minimum": 1.0, "maximum": 2.0, "nulls": 0}
-    ]
+    (found,) = state(store, "cube++extra").load_statistics(open_blobs(store)).column("w").to_pylist()
+    assert found == {"minimum": 1.0, "maximum": 2.0, "nulls": 0}
 
 
 def test_datasets_without_a_cube_keep_statistics():
     store = memory()
-    store_dataframes_as_dataset(
-        store, "sales", [days(0), days(1)], metadata={STATISTICS: ["v", "p"]}, partition_on="p"
-    )
+    metadata = {STATISTICS: ["v", "p"]}
+    store_dataframes_as_dataset(store, "sales", [days(0), days(1)], metadata=metadata, partition_on="p")
     table = state(store, "sales").load_statistics(open_blobs(store))
     assert [entry["maximum"] for entry in table.column("v").to_pylist()] == [1.0, 6.0]
 

@@ -1,5 +1,7 @@
 """Compacting cubes: queries give the same, whatever is written meanwhile."""
 
+from unittest import mock
+
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,22 +9,12 @@ from hypothesis import strategies as st
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
-from kartothek_cube.io.eager import update_dataset_from_dataframes
+from kartothek_cube.io.eager import build_dataset_indices, update_dataset_from_dataframes
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.write import rewrite, write_commit
 from kartothek_cube.io_components.write.rewrite import CompactCube
-from tests.support.cubes import (
-    CUBE,
-    build,
-    check_integrity,
-    file_contents,
-    file_keys,
-    frame,
-    keys,
-    memory,
-    rows,
-    snapshot,
-)
+from tests.support import cubes
+from tests.support.cubes import CUBE, build, file_contents, file_keys, frame, memory, rows, snapshot
 
 SEED = frame(x=[0, 1, 2], p=[0, 0, 1], v1=[10, 11, 12])
 XY = api.Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
@@ -47,7 +39,7 @@ def test_files_become_one(store, driver):
     assert found == {"partitions": 1, "files_before": 3, "files_after": 1, "rows_before": 5, "rows_after": 3}
     assert counts["seed"]["bytes_after"] < counts["seed"]["bytes_before"]
     pd.testing.assert_frame_equal(api.query_cube(CUBE, store)[0], before[0])
-    check_integrity(lambda: store)
+    cubes.check_integrity(lambda: store)
     assert api.verify_cube(CUBE, store).ok
 
 
@@ -65,17 +57,18 @@ def test_partitions_of_a_task(store, monkeypatch, block_bytes):
         {"x": [2], "v1": [42], "n": [1]},
         {"x": [4, 5], "v1": [52, 54], "n": [1, 1]},
     ]
-    numbers = [
-        counts[name] for name in ("partitions", "files_before", "files_after", "rows_before", "rows_after")
-    ]
-    assert numbers == [3, 6, 3, 9, 6]
+    found = {key: value for key, value in counts.items() if "bytes" not in key}
+    assert found == {"partitions": 3, "files_before": 6, "files_after": 3, "rows_before": 9, "rows_after": 6}
     assert rows(api.query_cube(CUBE, store)) == expected
     assert api.verify_cube(CUBE, store).ok
 
 
-def test_nothing_to_do(store):
-    api.compact_cube(CUBE, store)
-    api.cleanup_cube(CUBE, store)
+def test_only_old_files_are_garbage_and_then_nothing_is_to_do(store):
+    expected = rows(api.query_cube(CUBE, store))
+    for step, n_files in ((api.compact_cube, 5), (api.cleanup_cube, 2)):
+        step(CUBE, store)
+        assert len([key for key in cubes.keys(lambda: store) if "/table/p=" in key]) == n_files
+    assert rows(api.query_cube(CUBE, store)) == expected
     before = snapshot(lambda: store)
     assert api.compact_cube(CUBE, store)["seed"]["partitions"] == 0
     assert snapshot(lambda: store) == before
@@ -91,17 +84,12 @@ def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
     assert rows(api.query_cube(CUBE, store, api.C("p") == 5)) == {"n": [3], "p": [5], "v1": [2], "x": [7]}
 
 
-@pytest.mark.parametrize(
-    "choice, files",
-    [
-        ({"conditions": api.C("p") == 1}, 4),
-        ({"conditions": api.C("p") == 0}, 2),
-        ({"min_files": 4}, 4),
-        ({"min_files": 3}, 2),
-        ({"ktk_cube_dataset_ids": []}, 4),
-        ({"ktk_cube_dataset_ids": "seed"}, 2),
-    ],
-)
+CHOICES = [({"conditions": api.C("p") == p}, files) for p, files in ((1, 4), (0, 2))]
+CHOICES += [({"min_files": number}, files) for number, files in ((4, 4), (3, 2))]
+CHOICES += [({"ktk_cube_dataset_ids": ids}, files) for ids, files in (([], 4), ("seed", 2))]
+
+
+@pytest.mark.parametrize("choice, files", CHOICES)
 def test_choice(store, choice, files):
     api.compact_cube(CUBE, store, **choice)
     assert len(file_keys(lambda: store, "cube++seed")) == files
@@ -119,15 +107,6 @@ def test_choice(store, choice, files):
 def test_illegal_choice(store, choice, text):
     with pytest.raises(ValueError, match=text):
         api.compact_cube(CUBE, store, **choice)
-
-
-def test_only_old_files_are_garbage(store):
-    expected = rows(api.query_cube(CUBE, store))
-    api.compact_cube(CUBE, store)
-    assert len([key for key in keys(lambda: store) if "/table/p=" in key]) == 5
-    api.cleanup_cube(CUBE, store)
-    assert len([key for key in keys(lambda: store) if "/table/p=" in key]) == 2
-    assert rows(api.query_cube(CUBE, store)) == expected
 
 
 def test_files_by_keys_that_the_cube_does_not_know():
@@ -224,12 +203,10 @@ def test_columns_that_a_rollback_removes_meanwhile(store):
 
 
 def test_an_index_that_comes_meanwhile(store):
-    from kartothek_cube.io.eager import build_dataset_indices
-
     job, results = planned(store)
     build_dataset_indices(store, "cube++seed", ["v1"])
     job.finish(results)
-    check_integrity(lambda: store)
+    cubes.check_integrity(lambda: store)
     assert api.verify_cube(CUBE, store).ok
 
 
@@ -254,17 +231,14 @@ def test_inputs_that_are_gone(store, conflict):
     assert snapshot(lambda: store) == {key: data for key, data in before.items() if key not in written}
 
 
-@pytest.mark.parametrize(
-    "error, is_kept", [(OSError("gone"), False), (UnknownOutcomeError("cube++seed", "gone"), True)]
-)
+UNKNOWN = UnknownOutcomeError("cube++seed", "gone")
+
+
+@pytest.mark.parametrize("error, is_kept", [(OSError("gone"), False), (UNKNOWN, True)])
 def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, is_kept):
     """A request without an answer may be done after the header was read: then its files are needed."""
-
-    def fail(*_args):
-        raise error
-
     job, ((result,),) = planned(store)
-    monkeypatch.setattr(write_commit, "commit_datasets", fail)
+    monkeypatch.setattr(write_commit, "commit_datasets", mock.Mock(side_effect=error))
     with pytest.raises(type(error)):
         job.finish([[result]])
     (written,) = result.written[0].partitions().files["table"].to_pylist()
@@ -288,9 +262,8 @@ def test_removal_elsewhere_is_no_conflict(store):
 
 # the oracle is the query ------------------------------------------------------------------------------------
 
-CELLS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=8, unique=True
-)
+CELL = st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 1))
+CELLS = st.lists(CELL, min_size=1, max_size=8, unique=True)
 WRITES = st.lists(st.tuples(CELLS, CELLS, st.integers(0, 99)), min_size=1, max_size=4)
 
 
@@ -316,17 +289,13 @@ QUERIES = [
 ]
 
 
-@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
-@given(writes=WRITES)
-def test_queries_give_the_same(writes):
-    check_queries(writes)
+SLOW = pytest.mark.slow("25 random cubes, queried before and after")
 
 
-@pytest.mark.slow("25 random cubes, queried before and after")
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(writes=WRITES)
-def test_many_queries_give_the_same(writes):
-    check_queries(writes)
+@pytest.mark.parametrize("n_examples", [5, pytest.param(25, marks=SLOW)])
+def test_queries_give_the_same(n_examples):
+    with_settings = settings(max_examples=n_examples, suppress_health_check=[HealthCheck.too_slow])
+    with_settings(given(writes=WRITES)(check_queries))()
 
 
 def check_queries(writes):

@@ -35,33 +35,22 @@ def values(inner):
     return sorted(value for content in file_contents(Same.of(inner), "cube++seed") for value in content["v1"])
 
 
+PAIRS = {
+    "appends": (append(0, 20), append(0, 30), [10, 11, 20, 30]),
+    "appends elsewhere": (append(0, 20), append(2, 30), [10, 11, 20, 30]),
+    "append, update elsewhere": (append(0, 20), update(1, 30), [10, 20, 30]),
+    "append, update": (append(0, 20), update(0, 30), [11, 20, 30]),
+    "append, remove": (append(0, 20), remove(0), [11, 20]),
+    "update, append elsewhere": (update(0, 20), append(1, 30), [11, 20, 30]),
+    "updates elsewhere": (update(0, 20), update(1, 30), [20, 30]),
+    "update, remove elsewhere": (update(0, 20), remove(1), [20]),
+}
+
+
 @pytest.mark.parametrize("moment", MOMENTS, ids=["data", "commit"])
-@pytest.mark.parametrize(
-    "first, second, expected",
-    [
-        (append(0, 20), append(0, 30), [10, 11, 20, 30]),
-        (append(0, 20), append(2, 30), [10, 11, 20, 30]),
-        (append(0, 20), update(1, 30), [10, 20, 30]),
-        (append(0, 20), update(0, 30), [11, 20, 30]),
-        (append(0, 20), remove(0), [11, 20]),
-        (update(0, 20), append(1, 30), [11, 20, 30]),
-        (update(0, 20), update(1, 30), [20, 30]),
-        (update(0, 20), remove(1), [20]),
-    ],
-    ids=[
-        "appends",
-        "appends elsewhere",
-        "append, update elsewhere",
-        "append, update",
-        "append, remove",
-        "update, append elsewhere",
-        "updates elsewhere",
-        "update, remove elsewhere",
-    ],
-)
+@pytest.mark.parametrize("first, second, expected", PAIRS.values(), ids=PAIRS)
 def test_writers_that_do_not_harm_each_other_both_succeed(moment, first, second, expected):
-    inner = memory()
-    build(Same.of(inner), seed=SEED)
+    build(Same.of(inner := memory()), seed=SEED)
     first(interrupted(inner, moment, second))
     assert values(inner) == expected
 
@@ -71,8 +60,7 @@ def test_writers_that_do_not_harm_each_other_both_succeed(moment, first, second,
     "second, expected", [(append(0, 30), [10, 11, 30]), (update(0, 30), [11, 30])], ids=["append", "update"]
 )
 def test_an_update_does_not_remove_what_it_has_not_seen(moment, second, expected):
-    inner = memory()
-    build(Same.of(inner), seed=SEED)
+    build(Same.of(inner := memory()), seed=SEED)
     with pytest.raises(ConcurrentWriteError, match="p=0"):
         update(0, 20)(interrupted(inner, moment, second))
     assert values(inner) == expected
@@ -91,8 +79,7 @@ def test_of_two_builds_one_wins(moment):
 
 def test_a_rollback_keeps_what_others_committed():
     """An extension cannot put its header after somebody else appended to the seed."""
-    inner = memory()
-    build(Same.of(inner), seed=SEED)
+    build(Same.of(inner := memory()), seed=SEED)
     faulty = FaultyStore(inner)
     faulty.fail("put", key="cube++new/table/p=", error=lambda: append(0, 30)(Same.of(inner)))
     faulty.fail("put", key="cube++new.by-dataset-metadata", error=PermissionError("header"))
@@ -104,8 +91,7 @@ def test_a_rollback_keeps_what_others_committed():
 
 def test_a_cleanup_keeps_the_files_of_a_writer_at_work():
     """The cleanup may take files that no header names yet; a commit must not name them then."""
-    inner = memory()
-    build(Same.of(inner), seed=SEED)
+    build(Same.of(inner := memory()), seed=SEED)
     store = interrupted(inner, "cube++seed/indices/", lambda s: api.cleanup_cube(CUBE, s))
     try:
         append(0, 20)(store)

@@ -34,6 +34,7 @@ from kartothek_cube.io_components.arrow_dataset import LazyDataset
 from kartothek_cube.serialization import parquet
 from tests.support.cubes import memory
 from tests.support.factories import local
+from tests.support.predicates import COMPARE
 
 CUBE = api.Cube(["x", "day"], ["p"], "sales")
 DAYS = [datetime.datetime(2024, 1, day) for day in range(1, 5)]
@@ -65,12 +66,8 @@ ENRICH = pa.table(
         "price": pa.array(["0.50", None, "1.25", "-3.00", "0.50", "9.99"]).cast(pa.decimal128(10, 2)),
     }
 )
-SHOPS = pa.table(
-    {
-        "x": pa.array([0, 1, 9], pa.int64()),
-        "opened": pa.array([datetime.date(2020, 1, 1), None, datetime.date(2021, 6, 1)]),
-    }
-)
+OPENED = [datetime.date(2020, 1, 1), None, datetime.date(2021, 6, 1)]
+SHOPS = pa.table({"x": [0, 1, 9], "opened": OPENED})
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +124,8 @@ def test_is_a_dataset(store, whole):
         cube.to_table(columns=["nope"])
     with pytest.raises(TypeError, match="a list of names"):
         cube.to_table(columns="x")
-    assert rows(cube.filter(pc.field("x") == 1).filter(pc.field("p") > 0).to_table()) == rows(
-        whole.filter((pc.field("x") == 1) & (pc.field("p") > 0))
-    )
+    twice = cube.filter(pc.field("x") == 1).filter(pc.field("p") > 0)
+    assert rows(twice.to_table()) == rows(whole.filter((pc.field("x") == 1) & (pc.field("p") > 0)))
     assert cube.filter(pc.field("x") == 1).count_rows() == cube.count_rows(pc.field("x") == 1) == 12
     assert cube.take([0, 3], columns=["x"]).equals(cube.to_table(columns=["x"]).take([0, 3]))
     assert cube.sort_by([("qty", "descending")]).head(1)["qty"].to_pylist() == [100]
@@ -145,58 +141,47 @@ def test_is_a_dataset(store, whole):
     assert rows(pickle.loads(pickle.dumps(cube)).to_table()) == rows(whole)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda cube: pads.Scanner.from_dataset(cube).to_table(),
-        lambda cube: pads.dataset([cube]).to_table(),
-        lambda cube: cube.get_fragments(),
-    ],
-)
+USES = [
+    lambda cube: pads.Scanner.from_dataset(cube).to_table(),
+    lambda cube: pads.dataset([cube]).to_table(),
+    lambda cube: cube.get_fragments(),
+]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_what_reads_files_fails(store, use):
     """What needs the files themselves must not see a cube without rows."""
     with pytest.raises(NotImplementedError, match=r"files|schema"):
         use(api.cube_dataset(CUBE, store))
 
 
-TYPES = pa.table(
-    {
-        "x": pa.array([1, 2], pa.int64()),
-        "day": pa.array(DAYS[:2], pa.timestamp("us")),
-        "p": ["a", "b"],
-        "bool": [True, None],
-        "bytes": [b"a\0", None],
-        "date": [datetime.date(9999, 1, 1), None],
-        "decimal": [decimal.Decimal("1.50"), None],
-        "double": [NAN, None],
-        "float": pa.array([1.1, None], pa.float32()),
-        "int8": pa.array([-1, None], pa.int8()),
-        "list": [[1, None], None],
-        "null": pa.nulls(2),
-        "record": [{"a": 1, "b": "x"}, None],
-        "string": ["ä", None],
-        "time": [datetime.time(1, 2, 3), None],
-        "uint64": pa.array([2**64 - 1, None], pa.uint64()),
-        "zoned": pa.array([DAYS[0], None], pa.timestamp("us", "UTC")),
-    }
+#: values of payload beside nulls
+TYPES = (
+    {"bool": pa.bool_(), "bytes": pa.binary(), "date": pa.date32(), "decimal": pa.decimal128(3, 2)}
+    | {"double": pa.float64(), "float": pa.float32(), "int8": pa.int8(), "list": pa.list_(pa.int64())}
+    | {"null": pa.null(), "record": pa.struct([("a", pa.int64()), ("b", pa.string())]), "string": pa.string()}
+    | {"time": pa.time64("us"), "uint64": pa.uint64(), "zoned": pa.timestamp("us", "UTC")}
 )
+EXAMPLES = [True, b"a\0", datetime.date(9999, 1, 1), decimal.Decimal("1.50"), NAN, 1.1, -1, [1, None], None]
+EXAMPLES += [{"a": 1, "b": "x"}, "ä", datetime.time(1, 2, 3), 2**64 - 1, DAYS[0].replace(tzinfo=datetime.UTC)]
 
 
 def test_types():
     factory = memory()
-    api.build_cube(TYPES, CUBE, factory)
+    table = pa.table({"x": [1, 2], "day": pa.array(DAYS[:2], pa.timestamp("us")), "p": ["a", "b"]})
+    for (name, dtype), value in zip(TYPES.items(), EXAMPLES, strict=True):
+        table = table.append_column(name, pa.array([value, None], dtype))
+    api.build_cube(table, CUBE, factory)
     cube = api.cube_dataset(CUBE, factory)
     assert cube.schema.field("day").type == pa.timestamp("us")
-    assert api.cube_dataset(CUBE, factory, timestamp_unit="ns").schema.field("zoned").type == pa.timestamp(
-        "ns", "UTC"
-    )
+    nanoseconds = api.cube_dataset(CUBE, factory, timestamp_unit="ns").schema
+    assert nanoseconds.field("zoned").type == pa.timestamp("ns", "UTC")
     expected = api.query_cube_table(CUBE, factory).cast(cube.schema)
     assert rows(cube.to_table()) == rows(expected)
     table = duckdb.sql("FROM cube").to_arrow_table()
     assert rows(table.drop_columns(["null"])) == rows(expected.drop_columns(["null"]))
-    assert [f.type for f in table.schema if f.name not in ("null", "zoned", "list", "record")] == [
-        f.type for f in cube.schema if f.name not in ("null", "zoned", "list", "record")
-    ]
+    same = [name for name in cube.schema.names if name not in ("null", "zoned", "list", "record")]
+    assert [table.schema.field(name).type for name in same] == [cube.schema.field(name).type for name in same]
     assert api.scan_cube(CUBE, factory).collect().equals(pl.DataFrame(expected))
     assert api.scan_cube(CUBE, factory).collect_schema() == pl.DataFrame(expected).schema
     assert rows(pl.scan_pyarrow_dataset(cube).collect()) == rows(pl.DataFrame(expected))
@@ -229,9 +214,8 @@ def test_one_dataset_of_a_cube(store):
 def test_conditions_and_datasets(store, whole):
     cube = api.cube_dataset(CUBE, store, api.C("qty") > 1, ["seed", "enrich"])
     assert "opened" not in cube.schema.names
-    assert rows(cube.to_table(columns=["x", "qty"], filter=pc.field("x") == 1)) == rows(
-        whole.filter((pc.field("qty") > 1) & (pc.field("x") == 1)).select(["x", "qty"])
-    )
+    expected = whole.filter((pc.field("qty") > 1) & (pc.field("x") == 1)).select(["x", "qty"])
+    assert rows(cube.to_table(columns=["x", "qty"], filter=pc.field("x") == 1)) == rows(expected)
     assert cube.count_rows() == whole.filter(pc.field("qty") > 1).num_rows
     with pytest.raises(TypeError, match="does not fit column"):
         api.cube_dataset(CUBE, store, api.C("qty") == "a")
@@ -252,14 +236,7 @@ VALUES: dict[str, list[Any]] = {
     "price": [decimal.Decimal("0.50"), decimal.Decimal("-3.00"), decimal.Decimal("1.00")],
     "opened": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)],
 }
-COMPARISONS = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+COMPARISONS = {{"==": "=", "!=": "<>"}.get(op, op): compare for op, compare in COMPARE.items()}
 
 Filter = tuple[str, pc.Expression, pl.Expr]
 
@@ -297,28 +274,23 @@ def join(word: str, parts: list[Filter]) -> Filter:
 
 
 QTY, CITY = pc.field("qty"), pc.field("city")
+OTHERS = [
+    *((f"{c} IS NULL", pc.field(c).is_null(), pl.col(c).is_null()) for c in VALUES),
+    *((f"{c} IS NOT NULL", pc.field(c).is_valid(), pl.col(c).is_not_null()) for c in VALUES),
+    ("flag", pc.field("flag"), pl.col("flag")),
+    *((f"qty % {n} = 0", QTY / n * n == QTY, pl.col("qty") % n == 0) for n in (2, 3)),
+    *((f"coalesce(qty, 0) = {n}", pc.coalesce(QTY, 0) == n, pl.coalesce("qty", 0) == n) for n in (0, 3)),
+]
+for prefix in ("", "B", "Bad", "K"):
+    starts = pc.starts_with(CITY, prefix), pl.col("city").str.starts_with(prefix)
+    OTHERS.append((f"city LIKE '{prefix}%'", *starts))
 literals = st.one_of(
     *(
         st.builds(compare, st.just(c), st.sampled_from(sorted(COMPARISONS)), st.sampled_from(v))
         | st.builds(is_in, st.just(c), st.lists(st.sampled_from(v), min_size=1, max_size=3))
         for c, v in VALUES.items()
     ),
-    st.sampled_from(
-        [
-            *((f"{c} IS NULL", pc.field(c).is_null(), pl.col(c).is_null()) for c in VALUES),
-            *((f"{c} IS NOT NULL", pc.field(c).is_valid(), pl.col(c).is_not_null()) for c in VALUES),
-            ("flag", pc.field("flag"), pl.col("flag")),
-            *(
-                (f"city LIKE '{p}%'", pc.starts_with(CITY, p), pl.col("city").str.starts_with(p))
-                for p in ("", "B", "Bad", "K")
-            ),
-            *((f"qty % {n} = 0", QTY / n * n == QTY, pl.col("qty") % n == 0) for n in (2, 3)),
-            *(
-                (f"coalesce(qty, 0) = {n}", pc.coalesce(QTY, 0) == n, pl.coalesce("qty", 0) == n)
-                for n in (0, 3)
-            ),
-        ]
-    ),
+    st.sampled_from(OTHERS),
 )
 filters = st.recursive(
     literals,
@@ -336,38 +308,31 @@ def run_sql(statement: str, source: LazyDataset | pa.Table) -> pa.Table:
     return duckdb.sql(statement).to_arrow_table()
 
 
-@pytest.mark.slow("many random filters")
-@settings(max_examples=60, deadline=None)
-@given(node=filters, columns=projections)
-def test_acero_agrees(store, whole, node, columns):
-    _, expression, _ = node
-    found = api.cube_dataset(CUBE, store).to_table(columns=columns, filter=expression)
-    expected = whole.filter(expression)
-    assert rows(found) == rows(expected if columns is None else expected.select(columns))
+def select_by_duckdb(source, node, columns):
+    return run_sql(f"SELECT {', '.join(columns or ['*'])} FROM source WHERE {node[0]}", source)
+
+
+def select_by_polars(source, node, columns, engine="in-memory"):
+    source = source.lazy().filter(node[2])
+    return (source if columns is None else source.select(columns)).collect(engine=engine)
 
 
 @pytest.mark.slow("many random filters")
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("engine", ["acero", "duckdb", "in-memory", "streaming"])
+@settings(max_examples=50, deadline=None)
 @given(node=filters, columns=projections)
-def test_duckdb_agrees(store, whole, node, columns):
+def test_engines_agree(store, whole, engine, node, columns):
     cube = api.cube_dataset(CUBE, store)
-    selected = "*" if columns is None else ", ".join(columns)
-    found, expected = (
-        run_sql(f"SELECT {selected} FROM source WHERE {node[0]}", source) for source in (cube, whole)
-    )
+    if engine == "acero":
+        found, expected = cube.to_table(columns=columns, filter=node[1]), whole.filter(node[1])
+        expected = expected if columns is None else expected.select(columns)
+    elif engine == "duckdb":
+        found, expected = (select_by_duckdb(source, node, columns) for source in (cube, whole))
+    else:
+        found = select_by_polars(api.scan_cube(CUBE, store), node, columns, engine)
+        expected = select_by_polars(pl.DataFrame(whole), node, columns)
+        assert found.columns == (whole.column_names if columns is None else columns)
     assert rows(found) == rows(expected)
-
-
-@pytest.mark.slow("many random filters")
-@settings(max_examples=60, deadline=None)
-@given(node=filters, columns=projections, engine=st.sampled_from(["in-memory", "streaming"]))
-def test_polars_agrees(store, whole, node, columns, engine):
-    _, _, predicate = node
-    frame = api.scan_cube(CUBE, store).filter(predicate)
-    found = (frame if columns is None else frame.select(columns)).collect(engine=engine)
-    expected = pl.DataFrame(whole).filter(predicate)
-    assert rows(found) == rows(expected if columns is None else expected.select(columns))
-    assert found.columns == (whole.column_names if columns is None else columns)
 
 
 @st.composite
@@ -391,25 +356,21 @@ def as_table(pairs: list[Any], column: str) -> pa.Table:
     )
 
 
+CLAUSES = [
+    "true",
+    "w > 0",
+    "w IS NULL",
+    "NOT (w > 0 AND x = 1)",
+    "w = 1 OR qty = 1",
+    "p IN (0, 2) AND qty < 1",
+]
+CLAUSES += ["coalesce(w, 0) = 0", "day > TIMESTAMP '2024-01-02'", "qty IS DISTINCT FROM w"]
+SELECTED = ["*", "w", "x, qty", "count(*) AS n"]
+
+
 @pytest.mark.slow("many random filters")
 @settings(max_examples=40, deadline=None)
-@given(
-    contents=random_cubes(),
-    where=st.sampled_from(
-        [
-            "true",
-            "w > 0",
-            "w IS NULL",
-            "NOT (w > 0 AND x = 1)",
-            "w = 1 OR qty = 1",
-            "p IN (0, 2) AND qty < 1",
-            "coalesce(w, 0) = 0",
-            "day > TIMESTAMP '2024-01-02'",
-            "qty IS DISTINCT FROM w",
-        ]
-    ),
-    columns=st.sampled_from(["*", "w", "x, qty", "count(*) AS n"]),
-)
+@given(contents=random_cubes(), where=st.sampled_from(CLAUSES), columns=st.sampled_from(SELECTED))
 def test_random_cubes(contents, where, columns):
     writes, other = contents
     factory = memory()
@@ -418,16 +379,13 @@ def test_random_cubes(contents, where, columns):
         api.append_to_cube(as_table(more, "qty"), CUBE, factory)
     whole = api.query_cube_table(CUBE, factory)
     cube = api.cube_dataset(CUBE, factory, timestamp_unit="ns")
-    found, expected = (
-        run_sql(f"SELECT {columns} FROM source WHERE {where}", source) for source in (cube, whole)
-    )
-    assert rows(found) == rows(expected)
+    statement = f"SELECT {columns} FROM source WHERE {where}"
+    assert rows(run_sql(statement, cube)) == rows(run_sql(statement, whole))
     assert cube.count_rows() == len(whole)
     latest = {cell: value for write in writes for cell, value in write}
     versions = api.cube_dataset(CUBE, factory, dataset_id="seed")
-    assert rows(versions.to_table().select(["x", "day", "p", "qty"])) == rows(
-        as_table(list(latest.items()), "qty")
-    )
+    expected = as_table(list(latest.items()), "qty")
+    assert rows(versions.to_table().select(["x", "day", "p", "qty"])) == rows(expected)
 
 
 # what is read --------------------------------------------------------------------------------------
@@ -501,16 +459,18 @@ def test_duckdb_opens_what_it_needs(many, read_files, statement, opened):
     assert read_files.count() == opened
 
 
+P = pl.col("p")
+
+
 @pytest.mark.parametrize(
     "predicate, opened",
     [
-        (pl.col("p") == 3, {"seed": 1}),
-        (pl.col("p").is_in([3, 4]), {"seed": 2}),
-        ((pl.col("p") < 2) | (pl.col("p") == 7), {"seed": 3}),
-        (~(pl.col("p") != 3), {"seed": 1}),
-        (pl.col("p").is_between(3, 5, closed="left"), {"seed": 2}),
-        ((pl.col("p") == 3) & (pl.col("qty") % 2 == 0), {"seed": 1}),
-        (pl.col("p").eq(3) & pl.col("w").is_null(), {"enrich": 1, "seed": 1}),
+        (P.is_in([3, 4]), {"seed": 2}),
+        ((P < 2) | (P == 7), {"seed": 3}),
+        (~(P != 3), {"seed": 1}),
+        (P.is_between(3, 5, closed="left"), {"seed": 2}),
+        ((P == 3) & (pl.col("qty") % 2 == 0), {"seed": 1}),
+        (P.eq(3) & pl.col("w").is_null(), {"enrich": 1, "seed": 1}),
         (pl.col("day") > datetime.datetime(2025, 1, 1), {}),
         (pl.lit(value=False), {}),
     ],
@@ -522,15 +482,11 @@ def test_polars_opens_what_it_needs(many, read_files, predicate, opened):
     assert read_files.count() == opened
 
 
-def test_nothing_is_read_before_a_scan(many, read_files):
+def test_limits_stop_reading_after_the_first_rows(many, read_files):
     cube = api.cube_dataset(CUBE, many)
     cube.scanner(filter=pc.field("qty") > 1)
     api.scan_cube(CUBE, many).filter(pl.col("qty") > 1)
     assert read_files.count() == {}
-
-
-def test_limits_stop_reading(many, read_files):
-    cube = api.cube_dataset(CUBE, many)
     assert cube.head(3).num_rows == 3
     assert read_files.count() == {"enrich": 1, "seed": 1, "shops": 1}
     assert cube.head(13, columns=["qty"]).num_rows == 13
@@ -541,10 +497,6 @@ def test_limits_stop_reading(many, read_files):
     assert read_files.count() == {"seed": 1}
     next(cube.to_batches(columns=["qty"]))
     assert read_files.count() == {"seed": 1}
-
-
-def test_head_has_the_rows_of_the_whole_scan(many):
-    cube = api.cube_dataset(CUBE, many)
     columns = ["x", "day", "p", "w"]
     assert cube.head(100, columns).equals(cube.to_table(columns).slice(0, 100))
     assert cube.head(5, filter=pc.field("qty") == 3)["qty"].to_pylist() == [3] * 5
@@ -628,18 +580,14 @@ def test_nan_in_polars(store, whole):
     assert found == pl.DataFrame(whole).filter(predicate).height > whole.filter(pc.field("temp") > 1).num_rows
 
 
+TEMP, PRICE, TAGS = pl.col("temp"), pl.col("price") > 0, pl.col("tags")
+
+
 @pytest.mark.parametrize(
     "predicate",
     [
-        pl.col("temp") == NAN,
-        pl.col("temp") <= NAN,
-        ~(pl.col("temp") > NAN),
-        pl.col("temp").is_in([0.0, 1.5]),
-        ~pl.col("temp").is_in([0.0, 1.5]),
-        pl.col("price") > 0,
-        (pl.col("price") > 0) & (pl.col("p") == 1),
-        pl.col("tags") == pl.lit(["a"]),
-        pl.col("tags").is_in([["a"], ["b"]]),
+        *(TEMP == NAN, TEMP <= NAN, ~(TEMP > NAN), TEMP.is_in([0.0, 1.5]), ~TEMP.is_in([0.0, 1.5])),
+        *(PRICE, PRICE & (pl.col("p") == 1), TAGS.eq(pl.lit(["a"])), TAGS.is_in([["a"], ["b"]])),
     ],
     ids=str,
 )
@@ -685,8 +633,7 @@ MEMORY = """
 import sys
 import pyarrow as pa
 import pyarrow.compute as pc
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.arrow_cube import cube_dataset, scan_cube
+from kartothek_cube.api.cube import Cube, cube_dataset, scan_cube
 
 def peak_bytes():
     with open("/proc/self/status") as file:

@@ -5,30 +5,16 @@ import pytest
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError
 from kartothek_cube.serialization import ParquetSerializer
-from tests.support.cubes import (
-    CUBE,
-    ENRICH,
-    SEED,
-    aborts,
-    check_integrity,
-    dataset_ids,
-    file_keys,
-    frame,
-    header,
-    index_columns,
-    read_parquet,
-    refuses,
-    rows,
-    snapshot,
-)
+from tests.support import cubes
+from tests.support.cubes import CUBE, ENRICH, SEED, aborts, dataset_ids, frame, header, refuses, rows, wrong
 
 NEW = frame(x=[0, 1], p=[0, 1], v3=[30, 31])
 
 
 def test_extend_adds_datasets_and_touches_no_other(driver, built):
-    before = snapshot(built)
+    before = cubes.snapshot(built)
     result = driver.extend_cube(data={"new": NEW}, cube=CUBE, store=built, metadata={"new": {"a": 1}})
-    after = snapshot(built)
+    after = cubes.snapshot(built)
     assert {key: after[key] for key in before} == before
     assert result == {"new": DatasetMetadata.load_from_store("cube++new", built())}
     assert header(built, "cube++new")["metadata"]["a"] == 1
@@ -54,16 +40,16 @@ def test_partition_on_may_name_datasets_that_do_not_come_now(driver, built):
 def test_index_columns_of_the_cube_are_indexed(driver, built):
     data = {"new": NEW.assign(v4=1)}
     driver.extend_cube(data=data, cube=CUBE.copy(index_columns=["v3"]), store=built)
-    assert index_columns(built, "cube++new") == {"v3"}
-    check_integrity(built)
+    assert cubes.index_columns(built, "cube++new") == {"v3"}
+    cubes.check_integrity(built)
 
 
 def test_other_compression_and_row_groups(driver, built):
     serializer = ParquetSerializer(compression="GZIP", chunk_size=1)
     data = {"new": frame(x=[0, 1], p=[0, 0], v3=[30, 31])}
     driver.extend_cube(data=data, cube=CUBE, store=built, df_serializer=serializer)
-    (key,) = file_keys(built, "cube++new").values()
-    footer = read_parquet(built, key).metadata
+    (key,) = cubes.file_keys(built, "cube++new").values()
+    footer = cubes.read_parquet(built, key).metadata
     assert (footer.num_row_groups, footer.row_group(0).column(0).compression) == (2, "GZIP")
     found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))
     assert found == {"p": [0, 1], "v3": [30, None], "x": [0, 1]}
@@ -72,7 +58,7 @@ def test_other_compression_and_row_groups(driver, built):
 def test_cells_that_the_seed_lacks_are_stored_but_not_returned(driver, built):
     data = {"new": frame(x=[1, 7], p=[1, 7], v3=[1, 7])}
     driver.extend_cube(data=data, cube=CUBE, store=built)
-    assert len(file_keys(built, "cube++new")) == 2
+    assert len(cubes.file_keys(built, "cube++new")) == 2
     found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))
     assert found == {"p": [0, 1], "v3": [None, 1], "x": [0, 1]}
     driver.append_to_cube(data={"seed": frame(x=[7], p=[7], v1=[17])}, cube=CUBE, store=built)
@@ -80,18 +66,17 @@ def test_cells_that_the_seed_lacks_are_stored_but_not_returned(driver, built):
 
 
 def test_nothing_to_extend(driver, built):
-    before = snapshot(built)
+    before = cubes.snapshot(built)
     assert driver.extend_cube(data={}, cube=CUBE, store=built) == {}
-    assert snapshot(built) == before
+    assert cubes.snapshot(built) == before
 
 
 # replacing ---------------------------------------------------------------------------------------
 
 
 def test_overwrite_replaces_a_dataset_and_its_metadata(driver, built):
-    driver.extend_cube(
-        data={"enrich": NEW.iloc[:1]}, cube=CUBE, store=built, overwrite=True, metadata={"enrich": {"new": 1}}
-    )
+    arguments = {"overwrite": True, "metadata": {"enrich": {"new": 1}}}
+    driver.extend_cube(data={"enrich": NEW.iloc[:1]}, cube=CUBE, store=built, **arguments)
     found = rows(driver.query_cube(cube=CUBE, store=built))
     assert found == {"p": [0, 1], "v1": [10, 11], "v3": [30, None], "x": [0, 1]}
     stored = header(built, "cube++enrich")["metadata"]
@@ -106,14 +91,13 @@ def test_a_column_can_move_between_replaced_datasets(driver, built):
     assert found == {"p": [0, 1], "v3": [1, 2], "v4": [5, 6], "x": [0, 1]}
 
 
-@pytest.mark.parametrize(
-    "data, fragments",
-    [
-        ({"enrich": frame(x=["a"], p=[0], v3=[1])}, ["x", "int64", "string"]),
-        ({"enrich": NEW, "new": NEW}, ["v3", "enrich", "new"]),
-    ],
-    ids=["type", "payload"],
-)
+REPLACED = [
+    ({"enrich": frame(x=["a"], p=[0], v3=[1])}, ["x", "int64", "string"]),
+    ({"enrich": NEW, "new": NEW}, ["v3", "enrich", "new"]),
+]
+
+
+@pytest.mark.parametrize("data, fragments", REPLACED, ids=["type", "payload"])
 def test_failed_overwrite_restores_what_was_there(driver, built, data, fragments):
     expected = rows(driver.query_cube(cube=CUBE, store=built))
     with aborts(built, *fragments):
@@ -124,60 +108,43 @@ def test_failed_overwrite_restores_what_was_there(driver, built, data, fragments
 
 # refusals ----------------------------------------------------------------------------------------
 
+EXISTS = "'cube++enrich' already exists. Pass overwrite=True to replace it, or choose another id."
+NULL = {"new": frame(x=[0], p=[0], v3=[None])}
 NO_EXTEND = {
-    "seed": ({"data": {"seed": SEED}}, ValueError, ["seed"]),
-    "frame without id is the seed": ({"data": SEED}, ValueError, ["seed"]),
-    "exists": (
-        {"data": {"enrich": NEW}},
-        DatasetExistsError,
-        ["'cube++enrich' already exists. Pass overwrite=True to replace it, or choose another id."],
+    "seed": wrong("seed", data={"seed": SEED}),
+    "frame without id is the seed": wrong("seed", data=SEED),
+    "exists": wrong(EXISTS, error=DatasetExistsError, data={"enrich": NEW}),
+    "payload exists": wrong("new", "v1", "v2", data={"new": NEW.assign(v1=1, v2=2)}),
+    "payload exists elsewhere": wrong("enrich", "v1", data={"enrich": ENRICH.assign(v1=1)}, overwrite=True),
+    "unfit cube": wrong("x", data={"new": NEW}, cube=CUBE.copy(dimension_columns=["y"])),
+    "index missing": wrong("v1", "seed", data={"new": NEW}, cube=CUBE.copy(index_columns=["v1"])),
+    "no partition": wrong("new", "p", data={"new": NEW.drop(columns="p")}),
+    "null": wrong("index", "v3", "new", data=NULL, cube=CUBE.copy(index_columns=["v3"])),
+    "duplicate cells": wrong(
+        "new", "p, x", "3", "7", "v3", data={"new": frame(x=[7, 7], p=[3, 3], v3=[1, 2])}
     ),
-    "payload exists": ({"data": {"new": NEW.assign(v1=1, v2=2)}}, ValueError, ["new", "v1", "v2"]),
-    "payload exists elsewhere": (
-        {"data": {"enrich": ENRICH.assign(v1=1)}, "overwrite": True},
-        ValueError,
-        ["enrich", "v1"],
-    ),
-    "unfit cube": ({"data": {"new": NEW}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
-    "index missing": (
-        {"data": {"new": NEW}, "cube": CUBE.copy(index_columns=["v1"])},
-        ValueError,
-        ["v1", "seed"],
-    ),
-    "no partition": ({"data": {"new": NEW.drop(columns="p")}}, ValueError, ["new", "p"]),
-    "null": (
-        {"data": {"new": frame(x=[0], p=[0], v3=[None])}, "cube": CUBE.copy(index_columns=["v3"])},
-        ValueError,
-        ["index", "v3", "new"],
-    ),
-    "duplicate cells": (
-        {"data": {"new": frame(x=[7, 7], p=[3, 3], v3=[1, 2])}},
-        ValueError,
-        ["new", "p, x", "3", "7", "v3"],
-    ),
-    "metadata": ({"data": {"new": NEW}, "metadata": {"other": {}, "seed": {}}}, ValueError, ["other, seed"]),
+    "metadata": wrong("other, seed", data={"new": NEW}, metadata={"other": {}, "seed": {}}),
 }
 
 
-@pytest.mark.parametrize("arguments, exception, fragments", NO_EXTEND.values(), ids=NO_EXTEND.keys())
-def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
-    with refuses(built, exception, *fragments):
+@pytest.mark.parametrize("expected, arguments", NO_EXTEND.values(), ids=NO_EXTEND)
+def test_wrong_input_is_refused_before_anything_is_written(driver, built, expected, arguments):
+    with refuses(built, *expected):
         driver.extend_cube(**{"cube": CUBE, "store": built, **arguments})
 
 
-def test_payload_twice_in_the_input_is_rolled_back(driver, built):
-    with aborts(built, "v3", "new1, new2"):
-        driver.extend_cube(data={"new2": NEW, "new1": NEW}, cube=CUBE, store=built)
+ABORTED = [
+    ({"new2": NEW, "new1": NEW}, ["v3", "new1, new2"]),
+    ({"new": frame(x=["a"], p=[0], v3=[1])}, ["int64"]),
+    ({"new": frame(x=[0], p=["a"], v3=[1])}, ["int64"]),
+    ({"new": frame(x=[0.5], p=[0], v3=[1])}, ["int64"]),
+    ({"new": NEW.iloc[:0]}, ["new"]),
+]
 
 
 @pytest.mark.parametrize(
-    "new", [frame(x=["a"], p=[0], v3=[1]), frame(x=[0], p=["a"], v3=[1]), frame(x=[0.5], p=[0], v3=[1])]
+    "data, fragments", ABORTED, ids=["payload twice", "type of a cell", "of a partition", "float", "no rows"]
 )
-def test_type_conflict_is_rolled_back(driver, built, new):
-    with aborts(built, "int64"):
-        driver.extend_cube(data={"new": new}, cube=CUBE, store=built)
-
-
-def test_dataset_without_rows(driver, built):
-    with aborts(built, "new"):
-        driver.extend_cube(data={"new": NEW.iloc[:0]}, cube=CUBE, store=built)
+def test_datasets_that_do_not_fit_are_rolled_back(driver, built, data, fragments):
+    with aborts(built, *fragments):
+        driver.extend_cube(data=data, cube=CUBE, store=built)

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from time import monotonic, sleep
+from unittest import mock
 
 import dask
 import pytest
@@ -15,19 +16,8 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance import garbage, rollback
 from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from kartothek_cube.serialization import parquet
-from tests.support.cubes import (
-    BOTH,
-    CUBE,
-    ENRICH,
-    SEED,
-    edit_header,
-    frame,
-    header,
-    keys,
-    memory,
-    rows,
-    snapshot,
-)
+from tests.support import cubes
+from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, frame, header, memory, rows, snapshot
 
 KEEP = {KEEP_HISTORY: 5}
 
@@ -70,9 +60,7 @@ QUERY = {
     "arrow": lambda cube, store, **kw: [t.to_pandas() for t in api.query_cube_arrow(cube, store, **kw)],
     "delayed": lambda cube, store, **kw: compute(api.query_cube_delayed(cube, lambda: store, **kw)),
     "bag": lambda cube, store, **kw: api.query_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync"),
-    "dataframe": lambda cube, store, **kw: [
-        api.query_cube_dataframe(cube, lambda: store, **kw).compute(scheduler="sync")
-    ],
+    "dataframe": lambda cube, store, **kw: compute([api.query_cube_dataframe(cube, lambda: store, **kw)]),
 }
 
 
@@ -83,14 +71,10 @@ def test_cuts(store, query):
     assert rows(query(CUBE, store)) == CUTS[-1]
 
 
-def test_conditions_use_the_indices_of_then(store):
+def test_conditions_and_versions_are_those_of_then(store):
     first, *_ = changed(store)
     assert rows(api.query_cube(CUBE, store, api.C("x") == 2, as_of=first)) is None
     assert rows(api.query_cube(CUBE, store, api.C("x") == 1, as_of=first))["v1"] == [11]
-
-
-def test_versions_of_some_datasets(store):
-    changed(store)
     assert rows(api.query_cube(CUBE, store, as_of={"seed": 1}))["v2"] == [20, 31]
     assert rows(api.query_cube(CUBE, store, as_of={"seed": 1, "enrich": 1})) == CUTS[0]
     assert rows(api.query_cube(CUBE, store, as_of={})) == CUTS[2]
@@ -108,15 +92,6 @@ def test_a_commit_to_one_dataset_is_no_part_of_the_operation_before_it(store):
     with pytest.raises(StateNotFoundError, match=r"cube\+\+enrich': .* only state is 3"):
         api.query_cube(CUBE, store, as_of=time)
     assert api.list_cube_history(CUBE, store)[0].time > time
-
-
-def test_datasets_that_came_later(store):
-    time = now(store)
-    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    assert "v3" in api.query_cube(CUBE, store)[0]
-    assert rows(api.query_cube(CUBE, store, as_of=time)) == CUTS[0]
-    with pytest.raises(StateNotFoundError, match=r"cube\+\+more"):
-        api.query_cube(CUBE, store, datasets=["seed", "more"], as_of=time)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +142,11 @@ def test_rollback(store, number):
     assert rows(api.query_cube(CUBE, store)) == CUTS[number]
     assert rows(api.query_cube(CUBE, store, as_of=times[2])) == CUTS[2]
     assert api.verify_cube(CUBE, store).ok
+    before = snapshot(lambda: store)
+    for as_of in (now(store), {"seed": api.list_cube_history(CUBE, store)["seed"][-1].version}, "2999-01-01"):
+        with pytest.raises(ValueError, match="nothing to undo"):
+            api.rollback_cube(CUBE, store, as_of)
+    assert snapshot(lambda: store) == before
     api.append_to_cube(SEED, CUBE, store)
 
 
@@ -211,6 +191,9 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
 def test_a_rollback_before_a_dataset_existed_hides_it(store):
     time = now(store)
     api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    assert rows(api.query_cube(CUBE, store, as_of=time)) == CUTS[0]
+    with pytest.raises(StateNotFoundError, match=r"cube\+\+more"):
+        api.query_cube(CUBE, store, datasets=["seed", "more"], as_of=time)
     extended = api.list_cube_history(CUBE, store)[-1]
     assert sorted(api.rollback_cube(CUBE, store, time)) == ["enrich", "seed"]
     assert rows(api.query_cube(CUBE, store)) == CUTS[0]
@@ -224,15 +207,10 @@ def test_a_rollback_before_a_dataset_existed_hides_it(store):
     assert api.query_cube(CUBE, store, as_of=extended.version)[0]["v3"].dropna().tolist() == [1]
     assert sorted(api.rollback_cube(CUBE, store, extended.time)) == ["enrich", "more", "seed"]
     assert api.query_cube(CUBE, store)[0]["v3"].dropna().tolist() == [1]
-    frames = [
-        api.query_cube(CUBE, store, as_of=state.time)[0] for state in api.list_cube_history(CUBE, store)
-    ]
+    times = [state.time for state in api.list_cube_history(CUBE, store)]
+    frames = [api.query_cube(CUBE, store, as_of=time)[0] for time in times]
     assert ["v3" in df for df in frames] == [False, True, False, True]
-
-
-def test_a_hidden_dataset_can_be_written_again(store):
-    time = now(store)
-    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    # a hidden dataset can be written again
     api.rollback_cube(CUBE, store, time)
     api.extend_cube({"more": frame(x=[1], p=[1], other=["a"])}, CUBE, store)
     assert api.query_cube(CUBE, store)[0]["other"].dropna().tolist() == ["a"]
@@ -251,14 +229,6 @@ def test_a_cleanup_deletes_a_hidden_dataset(store):
     assert not [key for key in store.keys() if key.startswith("cube++more")]
     assert api.verify_cube(CUBE, store).ok
     assert rows(api.query_cube(CUBE, store)) == CUTS[0]
-
-
-def test_a_rollback_that_would_change_nothing_is_an_error(store):
-    before = snapshot(lambda: store)
-    for as_of in (now(store), 2, "2999-01-01", {"seed": 1}):
-        with pytest.raises(ValueError, match="nothing to undo"):
-            api.rollback_cube(CUBE, store, as_of)
-    assert snapshot(lambda: store) == before
 
 
 def test_without_a_history_older_states_are_errors_and_nothing_is_archived(store):
@@ -298,6 +268,8 @@ def test_an_extension_does_not_cut_the_history_of_the_cube(store):
     states = api.list_cube_history(CUBE, store)
     assert [state.version for state in states[:3]] == [2, 3, 4]
     assert rows(api.query_cube(CUBE, store, as_of=2)) == CUTS[0]
+    with pytest.raises(StateNotFoundError, match="go from 2"):
+        api.query_cube(CUBE, store, as_of="2000-01-01")
 
 
 # garbage ----------------------------------------------------------------------------------------------------
@@ -317,14 +289,8 @@ def test_cleanup_keeps_what_older_states_need(store):
     garbage = api.list_cube_garbage(CUBE, store)
     assert sum(blob.size for blob in garbage) == sum(len(store.get(blob.key)) for blob in garbage)
     api.cleanup_cube(CUBE, store)
-    assert not [key for key in keys(lambda: store) if "/_history/" in key or "/table/p=" in key]
+    assert not [key for key in cubes.keys(lambda: store) if "/_history/" in key or "/table/p=" in key]
     assert api.verify_cube(CUBE, store).ok
-
-
-def test_delete(store):
-    changed(store)
-    api.delete_cube(CUBE, store)
-    assert keys(lambda: store) == set()
 
 
 @pytest.mark.parametrize("is_hidden", [False, True])
@@ -337,7 +303,7 @@ def test_after_a_deletion_no_version_is_that_of_another_state(store, is_hidden):
         api.rollback_cube(CUBE, store, before[-2].time)
         hidden = api.list_cube_history(CUBE, store)[-1]
         api.cleanup_cube(CUBE, store)
-        assert "cube++more.by-dataset-metadata.json" not in keys(lambda: store)
+        assert "cube++more.by-dataset-metadata.json" not in cubes.keys(lambda: store)
         before = [*before, hidden]
     else:
         changed(store)
@@ -356,6 +322,8 @@ def test_after_a_deletion_no_version_is_that_of_another_state(store, is_hidden):
         with pytest.raises(StateNotFoundError, match="A dataset of the cube was deleted since"):
             api.rollback_cube(CUBE, store, as_of=after[0].version)
         assert api.query_cube(CUBE, store, as_of=after[0].time)[0]["x"].tolist() == [0, 1]
+        api.delete_cube(CUBE, store)
+        assert cubes.keys(lambda: store) == set()
 
 
 def test_versions_of_deleted_datasets_count_beside_other_software(store):
@@ -363,18 +331,10 @@ def test_versions_of_deleted_datasets_count_beside_other_software(store):
     changed(store)
     api.delete_cube(CUBE, store, ["enrich"])
     api.append_to_cube(frame(x=[3], p=[1], v1=[43]), CUBE, store)
-    edit_header(lambda: store, "cube++seed", lambda content: content.pop("kartothek_cube"))
+    cubes.edit_header(lambda: store, "cube++seed", lambda content: content.pop("kartothek_cube"))
     api.append_to_cube(frame(x=[4], p=[1], v1=[44]), CUBE, store)
     versions = [state.version for state in api.list_cube_history(CUBE, store)]
     assert versions == sorted(set(versions))
-
-
-def test_a_cut_before_all_history(store):
-    time = now(store)
-    api.keep_cube_history(CUBE, store, 1)
-    api.append_to_cube(SEED, CUBE, store)
-    with pytest.raises(StateNotFoundError, match="go from 4"):
-        api.query_cube(CUBE, store, as_of=time - timedelta(days=1))
 
 
 @pytest.fixture
@@ -464,7 +424,7 @@ def test_a_state_is_pinned_throughout_a_renewal(forgetful, monkeypatch):
     pin.release()
 
 
-def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
+def test_a_pin_in_each_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
     with api.pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
         first = pin.expires
         pin._lease = timedelta(milliseconds=30)
@@ -472,16 +432,10 @@ def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetfu
         while pin.expires == first and monotonic() < deadline:
             sleep(0.01)
         assert pin.expires != first
+    with pin:
+        assert len(api.list_cube_history(CUBE, forgetful).pins) == 1
+        assert pin._thread.is_alive()
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
-
-
-def test_a_pin_counts_in_each_block(forgetful):
-    pin = api.pin_cube(CUBE, forgetful)
-    for _ in range(2):
-        with pin:
-            assert len(api.list_cube_history(CUBE, forgetful).pins) == 1
-            assert pin._thread.is_alive()
-        assert api.list_cube_history(CUBE, forgetful).pins == []
 
 
 @pytest.mark.parametrize("lease, error", [(timedelta(seconds=1), ValueError), (3600, TypeError)])
@@ -490,26 +444,26 @@ def test_a_lease_is_a_time_that_is_long_enough_to_be_renewed(forgetful, lease, e
         api.pin_cube(CUBE, forgetful, lease=lease)
 
 
+UPDATED, STAGED = frame(x=[8, 9], p=[0, 0], v1=[1, 1]), frame(x=[4], p=[0], v1=[1])
+KEY = STAGED[["x", "p"]]
 #: operations that follow each other
 OPERATIONS = {
     "append": lambda store: api.append_to_cube(frame(x=[1, 2], p=[1, 1], v1=[41, 42]), CUBE, store),
     "extend": lambda store: api.extend_cube({"more": frame(x=[0, 1], p=[0, 1], v3=[1, 2])}, CUBE, store),
     "merge": lambda store: api.merge_into_cube(frame(x=[0, 5], p=[0, 1], v1=[7, 8]), CUBE, store, "seed"),
     "delete rows": lambda store: api.delete_rows(CUBE, store, api.C("x") == 2),
-    "update": lambda store: api.update_cube(
-        frame(x=[8, 9], p=[0, 0], v1=[1, 1]), CUBE, store, api.C("p") == 0, ["seed"]
-    ),
+    "update": lambda store: api.update_cube(UPDATED, CUBE, store, api.C("p") == 0, ["seed"]),
     "append again": lambda store: api.append_to_cube(frame(x=[8], p=[0], v1=[41]), CUBE, store),
     "compact": lambda store: api.compact_cube(CUBE, store),
     "compute": lambda store: api.compute_dataset(lambda df: df[["x", "p"]], CUBE, store, "score"),
     "statistics": lambda store: api.build_column_statistics(CUBE, store, "v1"),
     "undo": lambda store: api.rollback_cube(CUBE, store, 3),
     "publish": lambda store: api.publish_staged(
-        api.append_to_cube(frame(x=[4], p=[0], v1=[1]), CUBE, store, publish=False), store
+        api.append_to_cube(STAGED, CUBE, store, publish=False), store
     ),
     "remove": lambda store: api.remove_partitions(CUBE, store, api.C("p") == 0),
     "overwrite": lambda store: api.build_cube(
-        {name: frame(x=[4], p=[0]) for name in ("seed", "more")}, CUBE, store, overwrite=True
+        dict.fromkeys(("seed", "more"), KEY), CUBE, store, overwrite=True
     ),
 }
 
@@ -547,7 +501,7 @@ def test_the_history_and_the_sizes_of_a_cube_open_no_data_file(monkeypatch):
     assert api.collect_stats(CUBE, store)["seed"]["rows"] == 4
 
 
-def test_each_version_is_found_without_a_look_at_all_others(operated, monkeypatch):
+def test_each_version_is_found_without_a_look_at_all_others(operated):
     histories = history_of_cubes.DatasetHistories(CUBE, open_blobs(operated))
     listed = {histories.version(cut): cut for _, cut in histories.cuts()}
     assert len(listed) > len(OPERATIONS)
@@ -555,12 +509,9 @@ def test_each_version_is_found_without_a_look_at_all_others(operated, monkeypatc
         assert histories.find(version) == listed.get(version, {})
     for x in range(40):
         api.append_to_cube(frame(x=[x], p=[0]), CUBE, operated)
-    loaded, load_snapshot = [], core_history.load_snapshot
-    monkeypatch.setattr(
-        core_history, "load_snapshot", lambda *args: (loaded.append(args), load_snapshot(*args))[1]
-    )
-    assert rows(api.query_cube(CUBE, operated, as_of=max(listed) + 20))["x"][-1] == 19
-    assert len(loaded) < 20
+    with mock.patch.object(core_history, "load_snapshot", wraps=core_history.load_snapshot) as load_snapshot:
+        assert rows(api.query_cube(CUBE, operated, as_of=max(listed) + 20))["x"][-1] == 19
+    assert load_snapshot.call_count < 20
 
 
 def test_a_state_of_the_middle_of_an_operation_is_that_before_it(operated):

@@ -92,11 +92,6 @@ def test_a_commit_of_a_dataset_has_no_cube(commits):
     assert (event.cube, event.rows, event.versions) == (None, 3, {"d": (None, 1)})
 
 
-def test_each_facade_calls_the_function_once(driver, store_factory, commits):
-    driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
-    assert [(event.operation, event.rows) for event in commits] == [("build", 3)]
-
-
 def test_what_is_not_committed_is_no_event(store, commits):
     def overtaken(df):
         with hooks.on_commit(print):
@@ -148,22 +143,19 @@ def test_commits_of_a_function_call_none(store, commits):
     assert api.list_cube_history(CUBE, store)[-1].version == 4
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        api.query_cube,
-        api.query_cube_df,
-        api.query_cube_arrow,
-        api.query_cube_table,
-        api.query_cube_polars,
-        lambda *args: api.cube_dataset(*args).to_table(),
-        lambda *args: api.scan_cube(*args).collect(),
-        lambda *args: api.connect(*args[:2]).sql("SELECT * FROM cube WHERE p < 2").fetchall(),
-        lambda *args: api.query_cube_df(*args, limit=5),
-        lambda *args: api.query_cube(*args, partition_by="p"),
-        lambda *args: list(api.query_cube__iterator(*args, partition_by="p")),
-    ],
-)
+SQL = "SELECT * FROM cube WHERE p < 2"
+QUERIES = [
+    *(api.query_cube, api.query_cube_df, api.query_cube_arrow, api.query_cube_table, api.query_cube_polars),
+    lambda *args: api.cube_dataset(*args).to_table(),
+    lambda *args: api.scan_cube(*args).collect(),
+    lambda *args: api.connect(*args[:2]).sql(SQL).fetchall(),
+    lambda *args: api.query_cube_df(*args, limit=5),
+    lambda *args: api.query_cube(*args, partition_by="p"),
+    lambda *args: list(api.query_cube__iterator(*args, partition_by="p")),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
 def test_a_query_is_one_event(store, query):
     api.append_to_cube(SEED, CUBE, store)
     events = []
@@ -186,8 +178,9 @@ def test_a_reader_that_stops_early_ends_the_query(store):
     assert [event.rows for event in events] == [1, 1, 3]
 
 
-def test_each_facade_calls_the_function_once_per_query(driver, store_factory):
+def test_each_facade_calls_the_functions_once(driver, store_factory, commits):
     driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
+    assert [(event.operation, event.rows) for event in commits] == [("build", 3)]
     events = []
     with api.on_query(events.append):
         driver.query_cube(cube=CUBE, store=store_factory, conditions=api.C("p") < 2)
@@ -249,36 +242,31 @@ class Counted(Pair):
         assert acknowledged <= n_events <= acknowledged + unknown, (self.events, run.steps)
 
 
+SCHEDULES = {
+    "cube": [("append", "append other"), ("append", "delete")],
+    "two": [("append both", "append extra"), ("append both", "delete rows")],
+    "nothing": [("build two", "build"), ("copy two", "copy two")],
+    "past": [("rollback", "append")],
+    "computed": [("compute", "append")],
+}
+ALONE = {
+    "cube": ["append", "extend"],
+    "two": ["append both"],
+    "nothing": ["build two", "copy two"],
+    "past": ["rollback"],
+}
+
+
 @pytest.mark.slow("many schedules")
 @pytest.mark.parametrize(
-    "start, names",
-    [
-        ("cube", ("append", "append other")),
-        ("two", ("append both", "append extra")),
-        ("two", ("append both", "delete rows")),
-        ("nothing", ("build two", "build")),
-        ("nothing", ("copy two", "copy two")),
-        ("past", ("rollback", "append")),
-        ("cube", ("append", "delete")),
-        ("computed", ("compute", "append")),
-    ],
+    "start, names", [(start, names) for start, pairs in SCHEDULES.items() for names in pairs]
 )
 def test_every_acknowledged_commit_is_one_event_in_every_schedule(start, names):
     assert sum(1 for _ in explore(Counted("s3", start, names).play, bound=1)) > 2
 
 
-@pytest.mark.parametrize(
-    "start, name",
-    [
-        ("cube", "append"),
-        ("two", "append both"),
-        ("nothing", "build two"),
-        ("cube", "extend"),
-        ("nothing", "copy two"),
-        ("past", "rollback"),
-    ],
-)
 @pytest.mark.slow("many schedules")
+@pytest.mark.parametrize("start, name", [(start, name) for start, names in ALONE.items() for name in names])
 def test_every_acknowledged_commit_is_one_event_whatever_request_fails(start, name):
     """The process dies at each of its requests, or the answer is lost."""
     assert sum(1 for _ in explore(Counted("s3", start, (name,)).play, faults=(Crash, LostAnswer))) > 4

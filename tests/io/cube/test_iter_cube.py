@@ -47,17 +47,16 @@ def test_forms_of_input(store, data):
     check_integrity(store)
 
 
+OTHER = part(0).rename(columns={"v1": "v2"})
+
+
 @pytest.mark.parametrize(
-    "data, names",
-    [
-        ([part(0), {"extra": part(0)[:0].rename(columns={"v1": "v2"})}], ["seed", "extra"]),
-        ([{"extra": part(0).rename(columns={"v1": "v2"})}], ["seed", "extra"]),
-    ],
-    ids=["no rows", "no seed"],
+    "data", [[part(0), {"extra": OTHER[:0]}], [{"extra": OTHER}], []], ids=["no rows", "no seed", "nothing"]
 )
-def test_the_files_of_a_write_that_is_given_up_are_deleted(store, data, names):
-    with pytest.raises(MultiTableCommitAborted):
-        api.build_cube__iter(data, CUBE, store, names)
+def test_the_files_of_a_write_that_is_given_up_are_deleted(store, data):
+    text = "Seed data" if len(data) < 2 else "extra"
+    with pytest.raises(MultiTableCommitAborted, match=text):
+        api.build_cube__iter(data, CUBE, store, ["seed", "extra"])
     assert open_blobs(store).list("") == []
 
 
@@ -78,9 +77,8 @@ def test_one_frame_is_in_memory_at_a_time(store):
         return df
 
     api.build_cube__iter((load(p) for p in range(4)), CUBE, store)
-    api.extend_cube__iter(
-        ({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4)), CUBE, store, "new"
-    )
+    more = ({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4))
+    api.extend_cube__iter(more, CUBE, store, "new")
     api.append_to_cube__iter(map(load, range(4)), CUBE, store, "seed")
     api.update_cube__iter(map(load, range(4)), CUBE, store, api.C("p") == 0, "seed", rows_outside="append")
     assert len(alive) == 16
@@ -112,24 +110,12 @@ def test_input_is_not_touched_before_the_plan_stands(store):
 
 
 def test_cells_are_unique_within_an_element_only(store):
-    api.build_cube__iter([part(0), part(0).assign(v1=[7, 8])], CUBE, store)
+    built = api.build_cube__iter([part(0), part(0).assign(v1=[7, 8])], CUBE, store, ["seed", "enrich"])
+    assert set(built) == dataset_ids(store) == {"seed"}, "datasets that do not occur are not written"
     assert len(file_keys(store, "cube++seed")) == 2
     assert [rows([df])["v1"] for df in api.query_cube__iterator(CUBE, store)] == [[7, 8]]
     with pytest.raises(ValueError, match="p, x"):
         api.append_to_cube__iter([pd.concat([part(0), part(0)])], CUBE, store, "seed")
-
-
-def test_datasets_that_do_not_occur_are_not_written(store):
-    assert set(api.build_cube__iter([part(0)], CUBE, store, ["seed", "enrich"])) == {"seed"}
-    assert dataset_ids(store) == {"seed"}
-
-
-def test_a_cube_needs_its_seed(store):
-    with pytest.raises(RuntimeError, match="Seed data"):
-        api.build_cube__iter([{"enrich": part(0)}], CUBE, store, ["seed", "enrich"])
-    with pytest.raises(RuntimeError, match="Seed data"):
-        api.build_cube__iter([], CUBE, store)
-    assert dataset_ids(store) == set()
 
 
 # queries -----------------------------------------------------------------------------------------

@@ -30,6 +30,23 @@ def store():
     return store
 
 
+@pytest.fixture
+def before_commit(monkeypatch):
+    """Calls a function once, when the files of a merge are written."""
+
+    def call(function):
+        finish_write = write_commit.finish_write
+
+        def finish_later(*args):
+            monkeypatch.setattr(write_commit, "finish_write", finish_write)
+            function()
+            return finish_write(*args)
+
+        monkeypatch.setattr(write_commit, "finish_write", finish_later)
+
+    return call
+
+
 def stored(store) -> pd.DataFrame:
     (df,) = api.query_cube(CUBE, store)
     return df[sorted(df.columns)].sort_values("x", ignore_index=True)
@@ -50,9 +67,8 @@ def test_cells_are_updated_inserted_and_deleted(store):
         "rows_updated": [1, 3, 0],
         "rows_deleted": [1, 1, 0],
     }
-    expected = pd.concat(
-        [frame(0, 16)[lambda df: ~df["x"].isin([2, 3, 12, 13, 14, 15])], changes.query("~drop")]
-    )
+    unchanged = frame(0, 16)[lambda df: ~df["x"].isin([2, 3, 12, 13, 14, 15])]
+    expected = pd.concat([unchanged, changes.query("~drop")])
     expected = expected[sorted(stored(store).columns)].sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(stored(store), expected, check_dtype=False)
     untouched = [label for label in before if label.startswith(("p=1/", "p=2/"))]
@@ -76,9 +92,8 @@ def test_cells_of_other_partitions_stay(one_task):
     api.build_cube(rows, cube, store)
     before = {tuple(row) for row in api.query_cube(cube, store)[0][["p", "q", "x"]].to_numpy()}
     changes = rows[(rows["x"] == 1) & (rows["q"] == "a") | (rows["x"] == 2) & (rows["q"] == "A")]
-    result = api.merge_into_cube(
-        changes.assign(v=7, gone=changes["x"] == 2), cube, store, delete_column="gone"
-    )
+    changes = changes.assign(v=7, gone=changes["x"] == 2)
+    result = api.merge_into_cube(changes, cube, store, delete_column="gone")
     assert result.rows_inserted == 0 and result.rows_deleted == 1
     after = api.query_cube(cube, store)[0]
     assert before - {tuple(row) for row in after[["p", "q", "x"]].to_numpy()} == {(1.0, "A", 2)}
@@ -115,9 +130,8 @@ def test_merges_are_those_of_a_dict(store, seed, one_task):
         assert api.verify_cube(CUBE, store).ok
         expected = pd.DataFrame.from_dict(model, "index").rename_axis("x").reset_index().sort_values("x")
         result = stored(store)
-        pd.testing.assert_frame_equal(
-            result, expected[result.columns].reset_index(drop=True), check_dtype=False
-        )
+        expected = expected[result.columns].reset_index(drop=True)
+        pd.testing.assert_frame_equal(result, expected, check_dtype=False)
 
 
 def test_columns_that_are_left_out_have_their_default(store):
@@ -152,6 +166,7 @@ def test_datasets_with_other_partition_keys_than_the_cube(store, keys):
 def test_all_rows_can_be_deleted(store):
     api.merge_into_cube(frame(0, 16).assign(gone=True), CUBE, store, delete_column="gone")
     assert api.query_cube(CUBE, store) == [] and labels(store) == []
+    assert api.list_cube_history(CUBE, store)[-1].operation == "merge"
     api.merge_into_cube(frame(0, 4), CUBE, store)
     assert len(stored(store)) == 4
 
@@ -188,25 +203,15 @@ def test_wrong_input_is_refused_and_changes_nothing(store, change, error, text):
     before = sorted(store.keys())
     with pytest.raises(error, match=text):
         api.merge_into_cube(change(frame(0, 8).assign(gone=False)), CUBE, store, delete_column="gone")
+    with pytest.raises(ValueError, match="is a column of dataset"):
+        api.merge_into_cube(frame(0, 8), CUBE, store, delete_column="v")
     assert sorted(store.keys()) == before
 
 
-def test_the_flag_is_no_stored_column(store):
-    with pytest.raises(ValueError, match="is a column of dataset"):
-        api.merge_into_cube(frame(0, 8), CUBE, store, delete_column="v")
-
-
 @pytest.mark.parametrize("rows", [frame(2, 3, 5), frame(16, 17, 5)], ids=["stored", "new"])
-def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, rows):
+def test_other_writers_of_a_touched_partition_are_noticed(store, before_commit, rows):
     """Another writer appends after the merge has read the partition: its row must not be lost."""
-    write = write_commit.finish_write
-
-    def after_append(*args):
-        monkeypatch.setattr(write_commit, "finish_write", write)
-        api.append_to_cube(rows, CUBE, store)
-        return write(*args)
-
-    monkeypatch.setattr(write_commit, "finish_write", after_append)
+    before_commit(lambda: api.append_to_cube(rows, CUBE, store))
     changes = frame(0, 18, 7)
     with pytest.raises(ConcurrentWriteError, match=f"p={rows['p'].iloc[0]}"):
         api.merge_into_cube(changes, CUBE, store)
@@ -217,38 +222,19 @@ def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, ro
     assert stored(store)["v"].tolist() == frame(0, 18, 7)["v"].tolist()
 
 
-def test_writers_of_other_partitions_are_no_conflict(store, monkeypatch):
-    write = write_commit.finish_write
-
-    def after_append(*args):
-        monkeypatch.setattr(write_commit, "finish_write", write)
-        api.append_to_cube(frame(12, 20, 3), CUBE, store)
-        return write(*args)
-
-    monkeypatch.setattr(write_commit, "finish_write", after_append)
+def test_writers_of_other_partitions_are_no_conflict(store, before_commit):
+    before_commit(lambda: api.append_to_cube(frame(12, 20, 3), CUBE, store))
     api.merge_into_cube(frame(0, 4, 7), CUBE, store)
     assert stored(store)["v"].tolist() == [x * (7 if x < 4 else 3 if x >= 12 else 1) for x in range(20)]
-
-
-def test_the_history_tells_of_the_merge(store):
-    api.keep_cube_history(CUBE, store, states=5)
-    api.merge_into_cube(frame(0, 4, 7), CUBE, store)
-    assert api.list_cube_history(CUBE, store)[-1].operation == "merge"
 
 
 @pytest.mark.parametrize(
     "change", [{"add": {"z": "int64"}, "defaults": {"z": 5}}, {"drop": "v"}, {"rename": {"v": "u"}}], ids=str
 )
 @pytest.mark.parametrize("start", [2, 100], ids=["replaces", "inserts only"])
-def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
+def test_the_schema_is_updated_meanwhile(store, before_commit, change, start):
     """Rows that were read before lack a new column, which has its default then; others are read again."""
-
-    def finish_later(*args):
-        api.update_schema(CUBE, store, **change)
-        return finish_write(*args)
-
-    finish_write = write_commit.finish_write
-    monkeypatch.setattr(write_commit, "finish_write", finish_later)
+    before_commit(lambda: api.update_schema(CUBE, store, **change))
     if "add" in change and start == 2:
         api.merge_into_cube(frame(2, 4, 10), CUBE, store)
         assert stored(store)["v"].tolist() == [0, 1, 20, 30, *range(4, 16)]
@@ -270,11 +256,8 @@ def deletion(store):
 
 
 def test_a_deletion_of_whole_partitions_can_be_repeated(store, deletion):
-    assert (
-        repr(deletion())
-        == repr(deletion())
-        == "<merge: 0 rows inserted, 0 updated, 4 deleted in 1 partition>"
-    )
+    text = "<merge: 0 rows inserted, 0 updated, 4 deleted in 1 partition>"
+    assert repr(deletion()) == repr(deletion()) == text
     assert stored(store)["x"].tolist() == list(range(4, 16))
     again = api.merge_into_cube(frame(0, 4).assign(drop=True), CUBE, store, delete_column="drop")
     assert again.rows_deleted == 0
@@ -299,16 +282,10 @@ def test_a_deletion_of_whole_partitions_whose_answer_is_lost_below_another_commi
     assert stored(store)["x"].tolist() == list(range(4, 20))
 
 
-def append_some(store):
-    api.append_to_cube(frame(0, 2), CUBE, store)
-
-
-def merge_some(store):
-    api.merge_into_cube(frame(0, 2, 7), CUBE, store)
-
-
-@pytest.mark.parametrize("other", [append_some, merge_some])
-def test_a_deletion_of_whole_partitions_does_not_delete_rows_of_others(store, deletion, other):
-    other(store)
+@pytest.mark.parametrize(
+    "write, factor", [(api.append_to_cube, 1), (api.merge_into_cube, 7)], ids=["append", "merge"]
+)
+def test_a_deletion_of_whole_partitions_does_not_delete_rows_of_others(store, deletion, write, factor):
+    write(frame(0, 2, factor), CUBE, store)
     with pytest.raises(ConcurrentWriteError):
         deletion()

@@ -10,22 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api.cube import C, Cube, eager_cube, publish_staged
 from kartothek_cube.core.errors import MultiTableCommitAborted
-from kartothek_cube.io import eager_cube
-from kartothek_cube.io.eager_cube import publish_staged
-from tests.support.cubes import (
-    as_dict,
-    check_integrity,
-    dataset_ids,
-    file_keys,
-    header,
-    keys,
-    memory,
-    rows,
-    unchanged,
-)
+from tests.support import cubes
+from tests.support.cubes import as_dict, file_keys, memory, rows
 from tests.support.stores import Same
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])
@@ -36,16 +24,7 @@ PARTITION_ON = {"seed": ["p"], "enrich": ["p"], "extra": ["k", "p"], "whole": []
 
 numbers = st.integers(0, 2)
 texts = st.sampled_from("ab")
-VALUES = {
-    "x": numbers,
-    "y": numbers,
-    "p": numbers,
-    "i1": numbers,
-    "i2": numbers,
-    "w": numbers,
-    "k": texts,
-    "v": texts,
-}
+VALUES = {**dict.fromkeys(["x", "y", "p", "i1", "i2", "w"], numbers), "k": texts, "v": texts}
 CONDITION_COLUMNS = list(VALUES)
 ids = st.sampled_from(sorted(CELL))
 
@@ -53,18 +32,16 @@ ids = st.sampled_from(sorted(CELL))
 def frames(id_: str) -> st.SearchStrategy[pd.DataFrame]:
     """Give frames of a dataset with cells that occur once, in any order; only ``v`` has nulls."""
     payload = [VALUES[name] | st.none() if name == "v" else VALUES[name] for name in PAYLOAD[id_]]
-    cells = st.dictionaries(
-        st.tuples(*[numbers] * len(CELL[id_])), st.tuples(*payload), min_size=1, max_size=6
-    )
+    keys = st.tuples(*[numbers] * len(CELL[id_]))
     columns = [*CELL[id_], *PAYLOAD[id_]]
-    return cells.map(
-        lambda found: pd.DataFrame(
-            {
-                name: pd.Series(values, dtype=object if name in ("k", "v") else None)
-                for name, values in zip(columns, zip(*((*cell, *found[cell]) for cell in found)))
-            }
+
+    def make(found):
+        values = zip(columns, zip(*((*cell, *found[cell]) for cell in found)))
+        return pd.DataFrame(
+            {name: pd.Series(v, dtype=object if name in ("k", "v") else None) for name, v in values}
         )
-    )
+
+    return st.dictionaries(keys, st.tuples(*payload), min_size=1, max_size=6).map(make)
 
 
 def some(ids_: st.SearchStrategy[set[str]]) -> st.SearchStrategy[dict[str, pd.DataFrame]]:
@@ -144,9 +121,8 @@ class CubeMachine(RuleBasedStateMachine):
         overwrite = draw(st.booleans())
 
         def build():
-            self.writes.build_cube(
-                data, CUBE, self.store, overwrite=overwrite, partition_on=self.partition_on(data)
-            )
+            arguments = {"overwrite": overwrite, "partition_on": self.partition_on(data)}
+            self.writes.build_cube(data, CUBE, self.store, **arguments)
 
         if left_out:
             self.fails(ValueError, build)
@@ -161,9 +137,8 @@ class CubeMachine(RuleBasedStateMachine):
         overwrite = draw(st.booleans())
 
         def extend():
-            self.writes.extend_cube(
-                data, CUBE, self.store, overwrite=overwrite, partition_on=self.partition_on(data)
-            )
+            arguments = {"overwrite": overwrite, "partition_on": self.partition_on(data)}
+            self.writes.extend_cube(data, CUBE, self.store, **arguments)
 
         if set(data) & set(self.model) and not overwrite:
             self.fails(RuntimeError, extend)
@@ -209,9 +184,8 @@ class CubeMachine(RuleBasedStateMachine):
     def delete(self, draw):
         names = draw(st.none() | st.sets(ids, max_size=1))
         eager_cube.delete_cube(CUBE, self.store, names)
-        self.model = (
-            {} if names is None else {name: df for name, df in self.model.items() if name not in names}
-        )
+        left = set() if names is None else set(self.model) - names
+        self.model = {name: df for name, df in self.model.items() if name in left}
 
     def cleanup(self, draw):
         eager_cube.cleanup_cube(CUBE, self.store)
@@ -219,8 +193,8 @@ class CubeMachine(RuleBasedStateMachine):
         for uuid in (f"cube++{name}" for name in self.model):
             tracked |= {f"{uuid}.by-dataset-metadata.json", f"{uuid}/table/_common_metadata"}
             tracked |= set(file_keys(self.store, uuid).values())
-            tracked |= set(header(self.store, uuid).get("indices", {}).values())
-        assert keys(self.store) == tracked
+            tracked |= set(cubes.header(self.store, uuid).get("indices", {}).values())
+        assert cubes.keys(self.store) == tracked
 
     # queries -----------------------------------------------------------------------------------------
 
@@ -235,13 +209,9 @@ class CubeMachine(RuleBasedStateMachine):
         literals = [literal for literal in literals if literal[0] in present]
         partition_by = partition_by if partition_by in present else None
         payload = None if payload is None else payload & present
-        found = eager_cube.query_cube(
-            CUBE,
-            self.store,
-            conditions=[compare(C(column), value) for column, compare, value in literals],
-            partition_by=partition_by,
-            payload_columns=payload,
-        )
+        conditions = [compare(C(column), value) for column, compare, value in literals]
+        arguments = {"partition_by": partition_by, "payload_columns": payload}
+        found = eager_cube.query_cube(CUBE, self.store, conditions, **arguments)
         wanted = present if payload is None else {*payload, "x", "y", "p", partition_by} & present
         expected = self.rows(literals, partition_by)[sorted(wanted)]
         if partition_by is None:
@@ -253,12 +223,11 @@ class CubeMachine(RuleBasedStateMachine):
 
     def check_store(self):
         """Every file that a header names is there, indices fit the files, all rows are there."""
-        assert dataset_ids(self.store, CUBE) == set(self.model)
-        check_integrity(self.store, CUBE)
+        assert cubes.dataset_ids(self.store, CUBE) == set(self.model)
+        cubes.check_integrity(self.store, CUBE)
         stats = eager_cube.collect_stats(CUBE, self.store) if self.model else {}
-        assert {name: stats[name]["rows"] for name in stats if stats[name]["rows"]} == {
-            name: len(df) for name, df in self.model.items() if len(df)
-        }
+        expected = {name: len(df) for name, df in self.model.items() if len(df)}
+        assert {name: stats[name]["rows"] for name in stats if stats[name]["rows"]} == expected
 
     # the model -----------------------------------------------------------------------------------
 
@@ -266,7 +235,7 @@ class CubeMachine(RuleBasedStateMachine):
         return {name: PARTITION_ON[name] for name in data}
 
     def fails(self, exception, operation, garbage=False):
-        with unchanged(self.store, garbage=garbage), pytest.raises(exception):
+        with cubes.unchanged(self.store, garbage=garbage), pytest.raises(exception):
             operation()
 
     def add(self, data):

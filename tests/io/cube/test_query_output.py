@@ -34,35 +34,16 @@ def test_columns_are_sorted_text_and_rows_are_numbered(driver, store_factory):
     assert result.index.equals(pd.RangeIndex(2))
 
 
-@pytest.mark.parametrize(
-    "dimension_columns, expected",
-    [
-        (
-            None,
-            {
-                "p": [1, 0, 0, 1, 1],
-                "q": ["a", "b", "a", "a", "a"],
-                "x": [0, 0, 0, 1, 1],
-                "y": [1, 2, 3, 0, 2],
-            },
-        ),
-        (
-            ["y", "x"],
-            {
-                "p": [1, 1, 0, 1, 0],
-                "q": ["a", "a", "b", "a", "a"],
-                "x": [1, 0, 0, 1, 0],
-                "y": [0, 1, 2, 2, 3],
-            },
-        ),
-    ],
-)
+IN_CUBE_ORDER = frame(p=[1, 0, 0, 1, 1], q=["a", "b", "a", "a", "a"], x=[0, 0, 0, 1, 1], y=[1, 2, 3, 0, 2])
+BY_Y = frame(p=[1, 1, 0, 1, 0], q=["a", "a", "b", "a", "a"], x=[1, 0, 0, 1, 0], y=[0, 1, 2, 2, 3])
+
+
+@pytest.mark.parametrize("dimension_columns, expected", [(None, IN_CUBE_ORDER), (["y", "x"], BY_Y)])
 def test_rows_are_sorted_by_dimensions(driver, store_factory, dimension_columns, expected):
     cube = CUBE.copy(dimension_columns=["x", "y"], partition_columns=["q", "p"])
-    seed = frame(x=[1, 0, 0, 1, 0], y=[0, 3, 2, 2, 1], p=[1, 0, 0, 1, 1], q=["a", "a", "b", "a", "a"])
-    build(store_factory, cube, seed=seed)
+    build(store_factory, cube, seed=IN_CUBE_ORDER.iloc[[3, 2, 1, 4, 0]])
     found = rows(driver.query_cube(cube=cube, store=store_factory, dimension_columns=dimension_columns))
-    assert found == expected
+    assert found == rows([expected])
 
 
 @pytest.mark.parametrize("partitions", [[0, 0, 0, 0], [0, 0, 1, 1]])
@@ -82,26 +63,19 @@ def test_equal_cells_are_sorted_by_the_partition_columns_in_cube_order(driver, s
 
 # types -------------------------------------------------------------------------------------------
 
+STAMPS = [STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")]
 #: values, dtype without missing values, dtype with a missing value
 PAYLOAD = {
     "bool": ([True, False], "bool", "object"),
-    **{f"int{n}": (np.array([-1, 1], dtype=f"int{n}"), f"int{n}", "float64") for n in (8, 16, 32, 64)},
-    **{f"uint{n}": (np.array([1, 2], dtype=f"uint{n}"), f"uint{n}", "float64") for n in (8, 16, 32, 64)},
-    "float32": (np.array([0.5, 1.5], dtype="float32"), "float32", "float32"),
+    **{f"int{n}": (np.array([-1, 1], f"int{n}"), f"int{n}", "float64") for n in (8, 16, 32, 64)},
+    **{f"uint{n}": (np.array([1, 2], f"uint{n}"), f"uint{n}", "float64") for n in (8, 16, 32, 64)},
+    "float32": (np.array([0.5, 1.5], "float32"), "float32", "float32"),
     "float64": ([0.5, 1.5], "float64", "float64"),
     "str": (["a", "b"], TEXT, TEXT),
     "bytes": ([b"a", b"b"], "object", "object"),
     "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]", "datetime64[ns]"),
-    "timestamp": (
-        [STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")],
-        "datetime64[ns]",
-        "datetime64[ns]",
-    ),
-    "timestamp in us": (
-        np.array(["2020-01-01", "2020-01-02"], dtype="M8[us]"),
-        "datetime64[ns]",
-        "datetime64[ns]",
-    ),
+    "timestamp": (STAMPS, "datetime64[ns]", "datetime64[ns]"),
+    "timestamp in us": (np.array(["2020-01-01", "2020-01-02"], "M8[us]"), "datetime64[ns]", "datetime64[ns]"),
     "category": (pd.Categorical(["b", "a"]), TEXT, TEXT),
     "null": ([None, None], "object", "object"),
 }
@@ -137,24 +111,12 @@ def test_types_of_payload_where_a_partner_is_missing(driver, store_factory, valu
 
 
 def test_types_do_not_change_because_another_partition_is_empty(driver, store_factory):
-    build(
-        store_factory,
-        seed=frame(x=[0, 1], p=[0, 1], v1=[5, 6]),
-        enrich=frame(x=[0], p=[0], v2=np.array([1], dtype="int8"), v3=[True]),
-    )
+    enrich = frame(x=[0], p=[0], v2=np.array([1], dtype="int8"), v3=[True])
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[5, 6]), enrich=enrich)
     for condition in (api.C("x") == 0, api.C("v1") == 5, api.C("v2") == 1, api.C("p") == 0):
         (result,) = driver.query_cube(cube=CUBE, store=store_factory, conditions=condition)
         found = {name: str(dtype) for name, dtype in result.dtypes.items()}
         assert found == {"p": "int64", "v1": "int64", "v2": "int8", "v3": "bool", "x": "int64"}
-
-
-def test_narrow_types_of_several_files_are_widened_together(driver, store_factory):
-    build(store_factory, seed=pd.DataFrame({"x": [0], "p": [0], "v1": np.array([1], dtype="int8")}))
-    more = pd.DataFrame({"x": [1], "p": [1], "v1": np.array([300], dtype="int16")})
-    api.append_to_cube(data=more, cube=CUBE, store=store_factory)
-    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
-    assert result["v1"].dtype == "int16"
-    assert list(result["v1"]) == [1, 300]
 
 
 def dtypes(results, column):
@@ -164,42 +126,30 @@ def dtypes(results, column):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_group_without_partner_has_the_type_of_the_other_groups(driver, store_factory, dtype):
-    build(
-        store_factory,
-        seed=frame(x=[0, 1, 2], p=[0, 1, 2]),
-        enrich=frame(x=[1, 5], p=[1, 2], w=np.array([1.5, 2.5], dtype=dtype)),
-    )
+    enrich = frame(x=[1, 5], p=[1, 2], w=np.array([1.5, 2.5], dtype=dtype))
+    build(store_factory, seed=frame(x=[0, 1, 2], p=[0, 1, 2]), enrich=enrich)
     found = driver.query_cube(cube=CUBE, store=store_factory, partition_by="p")
     assert dtypes(found, "w") == [dtype] * 3
     for condition in (api.C("x") == 0, api.C("p") == 2):
         assert dtypes(driver.query_cube(cube=CUBE, store=store_factory, conditions=condition), "w") == [dtype]
 
 
-@pytest.mark.parametrize(
-    "cube, partition_by, expected",
-    [
-        (CUBE, None, ["int64"]),
-        (CUBE, "p", ["int64"] * 3),
-        (CUBE.copy(index_columns=["i1"]), "i1", ["int64"] * 2),
-    ],
-    ids=["whole", "partitions", "index"],
-)
-def test_all_groups_have_the_widest_type(driver, store_factory, cube, partition_by, expected):
+def test_all_frames_have_the_widest_type_whatever_is_asked_for(driver, store_factory):
+    cube = CUBE.copy(index_columns=["i1"])
     narrow = frame(x=[0, 1, 2], p=[0, 1, 2], v1=np.array([1, 2, 3], dtype="int8"), i1=["a", "b", "a"])
     build(store_factory, cube, seed=narrow)
-    wide = frame(x=[3], p=[1], v1=np.array([4], dtype="int64"), i1=["b"])
+    wide = frame(x=[3], p=[1], v1=np.array([300], dtype="int16"), i1=["b"])
     api.append_to_cube(data=wide, cube=cube, store=store_factory)
-    found = driver.query_cube(cube=cube, store=store_factory, partition_by=partition_by)
-    assert dtypes(found, "v1") == expected
-
-
-def test_types_do_not_depend_on_conditions(driver, store_factory):
-    build(store_factory, seed=frame(x=[0], p=[0], v1=np.array([1], dtype="int8")))
-    wide = frame(x=[1], p=[1], v1=np.array([300], dtype="int64"))
-    api.append_to_cube(data=wide, cube=CUBE, store=store_factory)
-    for condition in (api.C("v1") < 9, api.C("p") == 0):
-        found = driver.query_cube(cube=CUBE, store=store_factory, conditions=condition)
-        assert dtypes(found, "v1") == ["int64"]
+    for arguments, expected in (
+        ({}, [[1, 2, 3, 300]]),
+        ({"partition_by": "p"}, [[1], [2, 300], [3]]),
+        ({"partition_by": "i1"}, [[1, 3], [2, 300]]),
+        ({"conditions": api.C("v1") < 3}, [[1, 2]]),
+        ({"conditions": api.C("p") == 0}, [[1]]),
+    ):
+        found = driver.query_cube(cube=cube, store=store_factory, **arguments)
+        assert dtypes(found, "v1") == ["int16"] * len(expected)
+        assert [df["v1"].tolist() for df in found] == expected
 
 
 def test_lists_of_numbers_in_groups_are_as_wide_as_the_widest(store_factory):
@@ -225,15 +175,14 @@ KEYS = {
     "special": (["=?%/&", "ä ö"], TEXT),
     "category": (pd.Categorical(["a", "b"]), TEXT),
     "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]"),
-    "timestamp": ([STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")], "datetime64[ns]"),
+    "timestamp": (STAMPS, "datetime64[ns]"),
 }
 
 
 @pytest.mark.parametrize("values, dtype", KEYS.values(), ids=KEYS.keys())
 def test_partition_columns_have_the_type_of_the_schema(driver, store_factory, values, dtype):
-    build(
-        store_factory, seed=frame(x=[0, 1], p=values, v1=[1, 2]), enrich=frame(x=[0, 1], p=values, v2=[3, 4])
-    )
+    key = frame(x=[0, 1], p=values)
+    build(store_factory, seed=key.assign(v1=[1, 2]), enrich=key.assign(v2=[3, 4]))
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["p"].dtype == dtype
     assert list(result["p"]) == list(pd.Series(values).astype(dtype))
@@ -253,19 +202,6 @@ def test_cells_may_be_of_any_type(driver, store_factory, values, dtype):
     assert list(result["x"]) == list(pd.Series(values).astype(dtype))
     assert [list(result[name]) for name in ("v1", "v2")] == [[1, 2], [3, 4]]
     assert list(result["v3"])[1] == 5 and pd.isna(result["v3"][0])
-
-
-def test_a_date_and_its_nulls_are_timestamps_in_every_partition(driver, store_factory):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[DATE(2020, 1, 1), None]))
-    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
-    assert result["v1"].dtype == "datetime64[ns]"
-    assert rows([result])["v1"] == [STAMP("2020-01-01"), None]
-
-
-def test_lists_are_payload(driver, store_factory):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[[1, 2], []]))
-    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
-    assert [list(value) for value in result["v1"]] == [[1, 2], []]
 
 
 # Arrow as input ----------------------------------------------------------------------------------
@@ -322,12 +258,8 @@ FAR, OLD, NEAR = DATE(9999, 12, 31), DATE(1, 1, 1), DATE(2020, 1, 1)
 def far_dates(store_factory):
     """Dates that datetime64[ns] cannot hold: cells, partitions, indexed and other payload."""
     cube = CUBE.copy(index_columns=["i1"])
-    data = frame(
-        x=[FAR, NEAR, OLD, NEAR],
-        p=[NEAR, FAR, OLD, NEAR],
-        i1=[NEAR, NEAR, FAR, OLD],
-        v1=[FAR, NEAR, None, OLD],
-    )
+    data = frame(x=[FAR, NEAR, OLD, NEAR], p=[NEAR, FAR, OLD, NEAR], i1=[NEAR, NEAR, FAR, OLD])
+    data["v1"] = [FAR, NEAR, None, OLD]
     api.build_cube({"seed": data, "enrich": data[["x", "p"]].assign(v2=NEAR)}, cube, store_factory)
     return cube, data
 

@@ -22,40 +22,36 @@ def built(store_factory):
 
 
 @pytest.mark.parametrize(
-    "arguments, columns, expected",
+    "partition_by, arguments, columns, expected",
     [
-        ({"partition_by": "i1"}, ["i1", "x"], [(["a", "a"], [1, 2]), (["b"], [0]), (["c"], [3])]),
-        ({"partition_by": "x"}, ["x", "v1"], [([0], [10]), ([1], [11]), ([2], [12]), ([3], [13])]),
-        ({"partition_by": "p"}, ["p", "x", "v2"], [([0, 0], [0, 1], [20, None]), ([1, 1], [2, 3], [22, 23])]),
-        ({"partition_by": "i2"}, ["i2", "x", "v1"], [([1], [2], [12]), ([2, 2], [0, 3], [10, 13])]),
+        ("i1", {}, "i1 x", [(["a", "a"], [1, 2]), (["b"], [0]), (["c"], [3])]),
+        ("x", {}, "x v1", [([0], [10]), ([1], [11]), ([2], [12]), ([3], [13])]),
+        ("p", {}, "p x v2", [([0, 0], [0, 1], [20, None]), ([1, 1], [2, 3], [22, 23])]),
+        ("i2", {}, "i2 x v1", [([1], [2], [12]), ([2, 2], [0, 3], [10, 13])]),
         (
-            {"partition_by": ["i1", "p"]},
-            ["i1", "p", "x"],
-            [(["a"], [0], [1]), (["a"], [1], [2]), (["b"], [0], [0]), (["c"], [1], [3])],
+            ["i1", "p"],
+            {},
+            "i1 x p",
+            [(["a"], [1], [0]), (["a"], [2], [1]), (["b"], [0], [0]), (["c"], [3], [1])],
         ),
         (
-            {"partition_by": ["p", "i1"]},
-            ["p", "i1", "x"],
-            [([0], ["a"], [1]), ([0], ["b"], [0]), ([1], ["a"], [2]), ([1], ["c"], [3])],
+            ["p", "i1"],
+            {},
+            "p x i1",
+            [([0], [1], ["a"]), ([0], [0], ["b"]), ([1], [2], ["a"]), ([1], [3], ["c"])],
         ),
-        (
-            {"partition_by": ["i2", "i1"]},
-            ["i2", "i1", "x"],
-            [([1], ["a"], [2]), ([2], ["b"], [0]), ([2], ["c"], [3])],
-        ),
-        ({"partition_by": "i1", "conditions": C("x") >= 2}, ["i1", "x"], [(["a"], [2]), (["c"], [3])]),
-        ({"partition_by": "i1", "conditions": C("i1") < "b"}, ["i1", "x"], [(["a", "a"], [1, 2])]),
-        ({"partition_by": "i1", "conditions": C("v2") > 20}, ["i1", "x"], [(["a"], [2]), (["c"], [3])]),
-        ({"partition_by": "i2", "conditions": C("v1") == 11}, ["i2", "x"], []),
-        ({"partition_by": "i1", "conditions": C("v1") > 99}, ["i1", "x"], []),
-        ({"partition_by": "p", "datasets": "seed"}, ["p", "x"], [([0, 0], [0, 1]), ([1, 1], [2, 3])]),
+        (["i2", "i1"], {}, "i2 i1 x", [([1], ["a"], [2]), ([2], ["b"], [0]), ([2], ["c"], [3])]),
+        ("i1", {"conditions": C("x") >= 2}, "i1 x", [(["a"], [2]), (["c"], [3])]),
+        ("i1", {"conditions": C("i1") < "b"}, "i1 x", [(["a", "a"], [1, 2])]),
+        ("i1", {"conditions": C("v2") > 20}, "i1 x", [(["a"], [2]), (["c"], [3])]),
+        ("i2", {"conditions": C("v1") == 11}, "i2 x", []),
+        ("i1", {"conditions": C("v1") > 99}, "i1 x", []),
+        ("p", {"datasets": "seed"}, "p x", [([0, 0], [0, 1]), ([1, 1], [2, 3])]),
     ],
 )
-def test_groups_are_sorted_and_hold_exactly_the_rows_with_their_values(
-    driver, built, arguments, columns, expected
-):
-    found = groups(driver.query_cube(cube=CUBE_I, store=built, **arguments))
-    assert [tuple(group[column] for column in columns) for group in found] == expected
+def test_groups_are_sorted_and_hold_their_rows(driver, built, partition_by, arguments, columns, expected):
+    found = groups(driver.query_cube(cube=CUBE_I, store=built, partition_by=partition_by, **arguments))
+    assert [tuple(group[column] for column in columns.split()) for group in found] == expected
 
 
 @pytest.mark.parametrize("payload, names", [([], "i1 p x"), (["v2"], "i1 p v2 x"), (None, "i1 i2 p v1 v2 x")])
@@ -75,18 +71,17 @@ def test_each_group_is_sorted_and_numbered_from_zero(driver, store_factory):
     assert [list(df.index) for df in found] == [[0, 1, 2], [0]]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["a", "b"],
-        [1, 2],
-        [-1.5, 0.5],
-        [False, True],
-        [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)],
-        [pd.Timestamp("2020-01-01 01:02:03.000004"), pd.Timestamp("2020-01-02")],
-    ],
-    ids=["str", "int", "float", "bool", "date", "timestamp"],
-)
+VALUES = {
+    "int": [1, 2],
+    "str": ["a", "b"],
+    "float": [-1.5, 0.5],
+    "bool": [False, True],
+    "date": [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)],
+    "timestamp": [pd.Timestamp("2020-01-01 01:02:03.000004"), pd.Timestamp("2020-01-02")],
+}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("column", ["x", "p", "i1"])
 def test_values_of_every_type(driver, store_factory, column, values):
     seed = frame(n=[0, 1], x=[0, 0], p=[0, 0], i1=[0, 0], v1=[5, 6]).assign(**{column: values[::-1]})
@@ -98,41 +93,30 @@ def test_values_of_every_type(driver, store_factory, column, values):
     assert [(group[column], group["v1"]) for group in found] == [([expected[0]], [6]), ([expected[1]], [5])]
 
 
-def test_nulls_are_in_no_group(driver, store_factory):
-    values = pd.Series(["a", None, "b", None], dtype=object)
-    build(store_factory, seed=frame(x=[0, 1, 2, 3], p=[0, 0, 0, 1], v1=values))
-    build_dataset_indices(store_factory, "cube++seed", ["v1"])
-    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="v1"))
-    assert [(group["v1"], group["x"]) for group in found] == [(["a"], [0]), (["b"], [2])]
+BY_I1 = [(["a", "a"], [1, 2]), (["b"], [0]), (["c"], [3])]
+WITH_NULLS = {
+    "seed": frame(x=[0, 1, 2, 3], p=[0, 0, 0, 1], v1=pd.Series(["a", None, "b", None], dtype=object))
+}
+WITH_KEY = {"seed": SEED, "enrich": frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"])}
+UNPARTITIONED = {"seed": SEED, "enrich": frame(x=[0, 1, 3], i2=[1, 2, 1])}
+#: indices of the cube, datasets, partition keys, column to group by, groups and their cells
+OTHER_INDICES = {
+    "nulls are in no group": ([], WITH_NULLS, {}, "v1", [(["a"], [0]), (["b"], [2])]),
+    "index that the query does not name": (["i1"], {"seed": SEED}, {}, "i1", BY_I1),
+    "extra partition key": ([], WITH_KEY, {"enrich": ["p", "a"]}, "a", [(["m", "m"], [0, 2]), (["n"], [1])]),
+    "dataset without partitions": (["i2"], UNPARTITIONED, {}, "i2", [([1, 1], [0, 3]), ([2], [1])]),
+}
 
 
-def test_an_index_the_cube_does_not_name_serves_as_well(driver, store_factory):
-    build(store_factory, CUBE_I, seed=SEED)
-    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="i1", payload_columns=[]))
-    assert [group["x"] for group in found] == [[1, 2], [0], [3]]
-
-
-def test_extra_partition_keys_of_a_dataset_restrict_it(driver, store_factory):
-    build(
-        store_factory,
-        seed=SEED,
-        enrich=frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"], v2=[20, 21, 22]),
-        partition_on={"enrich": ["p", "a"]},
-    )
-    found = groups(
-        driver.query_cube(cube=CUBE, store=store_factory, partition_by="a", payload_columns=["v2"])
-    )
-    assert [(group["a"], group["x"], group["v2"]) for group in found] == [
-        (["m", "m"], [0, 2], [20, 22]),
-        (["n"], [1], [21]),
-    ]
-
-
-def test_groups_of_a_dataset_without_partitions(driver, store_factory):
-    cube = CUBE.copy(index_columns=["i2"])
-    build(store_factory, cube, seed=SEED, enrich=frame(x=[0, 1, 3], i2=[1, 2, 1]))
-    found = groups(driver.query_cube(cube=cube, store=store_factory, partition_by="i2", payload_columns=[]))
-    assert [(group["i2"], group["x"]) for group in found] == [([1, 1], [0, 3]), ([2], [1])]
+@pytest.mark.parametrize(
+    "indices, datasets, keys, column, expected", OTHER_INDICES.values(), ids=OTHER_INDICES
+)
+def test_indices_and_keys_of_datasets(driver, store_factory, indices, datasets, keys, column, expected):
+    build(store_factory, CUBE.copy(index_columns=indices), partition_on=keys, **datasets)
+    if column == "v1":
+        build_dataset_indices(store_factory, "cube++seed", ["v1"])
+    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by=column))
+    assert [(group[column], group["x"]) for group in found] == expected
 
 
 @pytest.mark.parametrize("payload_columns", [None, [], ["v1"]])
@@ -159,17 +143,7 @@ def test_a_dimension_that_only_another_dataset_has_an_index_of_loses_no_rows(
     assert [group["x"] for group in found] == expected
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["a", "b"],
-        [-1.5, 0.5],
-        [False, True],
-        [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)],
-        [pd.Timestamp("2020-01-01 01:02:03.000004"), pd.Timestamp("2020-01-02")],
-    ],
-    ids=["str", "float", "bool", "date", "timestamp"],
-)
+@pytest.mark.parametrize("values", list(VALUES.values())[1:], ids=list(VALUES)[1:])
 def test_a_dimension_without_index_may_have_any_type(driver, store_factory, values):
     cube = CUBE.copy(suppress_index_on=["x"])
     build(store_factory, cube, seed=frame(x=values, p=[0, 0], v1=[1, 2]), enrich=frame(x=values[:1], v2=[1]))

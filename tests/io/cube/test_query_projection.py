@@ -22,47 +22,33 @@ def built(store_factory):
     return store_factory
 
 
+CELLS, V2 = {"p": [0, 1], "x": [0, 1]}, {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]}
+BY_Y = {"dimension_columns": "y", "payload_columns": ["v3"]}
+#: a group by cell
+EACH = [{"p": [0], "v2": [0.5], "x": [0]}, {"p": [1], "v2": [1.5], "x": [1]}]
+
+
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"payload_columns": []}, {"p": [0, 1], "x": [0, 1]}),
-        ({"payload_columns": ["p"]}, {"p": [0, 1], "x": [0, 1]}),
-        ({"payload_columns": ["v2"]}, {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]}),
-        (
-            {"payload_columns": ["v2"], "conditions": C("y") == 0},
-            {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]},
-        ),
-        ({"payload_columns": ["v2"], "conditions": C("y") == 9}, None),
-        ({"payload_columns": ["v2"], "conditions": C("p") == 1}, {"p": [1], "v2": [1.5], "x": [1]}),
-        ({"payload_columns": ["v2"], "conditions": C("v2") > 1.0}, {"p": [1], "v2": [1.5], "x": [1]}),
-        (
-            {"dimension_columns": "y", "payload_columns": ["v3"]},
-            {"p": [0, 1, 0, 1], "v3": ["a", "a", "b", "b"], "y": [0, 0, 1, 1]},
-        ),
-        (
-            {"dimension_columns": "y", "payload_columns": ["v3"], "conditions": C("x") == 0},
-            {"p": [0, 0], "v3": ["a", "b"], "y": [0, 1]},
-        ),
+        ({"payload_columns": []}, CELLS),
+        ({"payload_columns": ["p"]}, CELLS),
+        ({}, V2),
+        ({"conditions": C("y") == 0}, V2),
+        ({"conditions": C("y") == 9}, None),
+        ({"conditions": C("p") == 1}, {"p": [1], "v2": [1.5], "x": [1]}),
+        ({"conditions": C("v2") > 1.0}, {"p": [1], "v2": [1.5], "x": [1]}),
+        (BY_Y, {"p": [0, 1, 0, 1], "v3": ["a", "a", "b", "b"], "y": [0, 0, 1, 1]}),
+        ({**BY_Y, "conditions": C("x") == 0}, {"p": [0, 0], "v3": ["a", "b"], "y": [0, 1]}),
     ],
 )
 def test_cells_collapse(driver, built, arguments, expected):
-    arguments = {"dimension_columns": "x", **arguments}
+    arguments = {"dimension_columns": "x", "payload_columns": ["v2"], **arguments}
     assert rows(driver.query_cube(cube=XY, store=built, **arguments)) == expected
 
 
 @pytest.mark.parametrize(
-    "partition_by, expected",
-    [
-        ("x", [{"p": [0], "v2": [0.5], "x": [0]}, {"p": [1], "v2": [1.5], "x": [1]}]),
-        ("p", [{"p": [0], "v2": [0.5], "x": [0]}, {"p": [1], "v2": [1.5], "x": [1]}]),
-        (
-            "y",
-            [
-                {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1], "y": [0, 0]},
-                {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1], "y": [1, 1]},
-            ],
-        ),
-    ],
+    "partition_by, expected", [("x", EACH), ("p", EACH), ("y", [{**V2, "y": [0, 0]}, {**V2, "y": [1, 1]}])]
 )
 def test_groups_of_projected_cells(driver, built, partition_by, expected):
     arguments = {"dimension_columns": "x", "payload_columns": ["v2"], "partition_by": partition_by}
@@ -79,26 +65,10 @@ def test_groups_of_projected_cells(driver, built, partition_by, expected):
         ({"payload_columns": ["v2"], "conditions": C("v1") == 1}, ["seed", "v1"]),
         ({"payload_columns": ["v2"], "conditions": C("v4") == True}, ["by_both", "v4"]),  # noqa: E712
         ({"payload_columns": ["v2"], "partition_by": "i1"}, ["seed", "i1"]),
+        ({"payload_columns": ["y"]}, ["y"]),
         ({}, ["x"]),
-    ],
-    ids=[
-        "seed",
-        "other",
-        "no shared dimension",
-        "other axis",
-        "condition",
-        "condition on other",
-        "group",
-        "default",
     ],
 )
 def test_payload_of_more_dimensions_cannot_be_projected(driver, built, arguments, fragments):
     with refuses(built, ValueError, *fragments):
         driver.query_cube(**{"cube": XY, "store": built, "dimension_columns": "x", **arguments})
-
-
-def test_a_dimension_that_is_projected_away_is_no_payload(driver, store_factory):
-    cube = CUBE.copy(dimension_columns=["x", "y"])
-    build(store_factory, cube, seed=frame(x=[0, 0], y=[0, 1], p=[0, 0]))
-    with pytest.raises(ValueError, match="y"):
-        driver.query_cube(cube=cube, store=store_factory, dimension_columns=["x"], payload_columns=["y"])

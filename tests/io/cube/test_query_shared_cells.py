@@ -10,40 +10,30 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    compact_cube,
-    extend_cube,
-    update_cube,
-)
+from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, update_cube
 from kartothek_cube.core import tuning
 from kartothek_cube.core.partition import cells_of_names
-from kartothek_cube.io.eager_cube import query_cube, query_cube_df, verify_cube
+from kartothek_cube.io.eager_cube import compact_cube, query_cube, query_cube_df, verify_cube
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.query import executor, physical_plan
 from kartothek_cube.io_components.write import table_writer
 from tests.support.cubes import frame, memory
 
 CUBE = Cube(["x", "t"], ["p"], "cube", index_columns=["w", "s"])
-CONDITIONS = {
-    "nothing": None,
-    "seed": C("v") > 60,
-    "enrichment": C("w") > 60,
-    "both": (C("v") > 20) & (C("w") > 20),
-    "either": (C("v") > 90) | (C("w") > 90),
-    "three": (C("v") > 20) & (C("w") > 20) & (C("u") > 20),
-    "dimension": C("x") == 3,
-    "text": C("t") == "b",
-    "dimension and payload": (C("x") > 3) & (C("w") > 20),
-    "partition": (C("p") == 1) & (C("v") > 20),
-    "shared files": C("s") > 50,
-    "shared files and payload": (C("s") > 20) & (C("w") > 20),
-    "all": C("v") >= 0,
-    "none": C("w") < 0,
-}
+V, W = C("v"), C("w")
+CONDITIONS = (
+    {
+        "nothing": None,
+        "seed": V > 60,
+        "enrichment": W > 60,
+        "both": (V > 20) & (W > 20),
+        "all": V >= 0,
+        "none": W < 0,
+    }
+    | {"either": (V > 90) | (W > 90), "three": (V > 20) & (W > 20) & (C("u") > 20), "dimension": C("x") == 3}
+    | {"text": C("t") == "b", "dimension and payload": (C("x") > 3) & (W > 20), "shared files": C("s") > 50}
+    | {"partition": (C("p") == 1) & (V > 20), "shared files and payload": (C("s") > 20) & (W > 20)}
+)
 
 
 def cells(n_partitions=4, n_x=12):
@@ -53,9 +43,8 @@ def cells(n_partitions=4, n_x=12):
 
 
 def with_values(df, name, random):
-    return df.assign(**{name: random.integers(0, 100, len(df)).astype(float)}).sample(
-        frac=1, random_state=random.integers(1 << 30)
-    )
+    df = df.assign(**{name: random.integers(0, 100, len(df)).astype(float)})
+    return df.sample(frac=1, random_state=random.integers(1 << 30))
 
 
 def build(url, seed):
@@ -74,13 +63,8 @@ def build(url, seed):
         # a partition of several files
         append_to_cube({"enrich": with_values(changed.sample(9, random_state=1), "w", random)}, CUBE, url)
     if seed % 5 == 2:
-        update_cube(
-            {"seed": with_values(changed.iloc[4:], "v", random)},
-            CUBE,
-            url,
-            C("p") == seed % 4,
-            datasets="seed",
-        )
+        data = {"seed": with_values(changed.iloc[4:], "v", random)}
+        update_cube(data, CUBE, url, C("p") == seed % 4, datasets="seed")
     if seed % 2:
         compact_cube(CUBE, url)
 
@@ -112,9 +96,8 @@ def reader(request, monkeypatch):
         case "pyarrow":
             monkeypatch.setattr(scan, "can_use_polars", lambda keys: False)
         case "bytes":
-            monkeypatch.setattr(
-                scan, "_locate", lambda blobs, keys: ([scan._get_file(blobs, key) for key in keys], None)
-            )
+            locate = lambda blobs, keys: ([scan._get_file(blobs, key) for key in keys], None)  # noqa: E731
+            monkeypatch.setattr(scan, "_locate", locate)
         case "many rows":
             monkeypatch.setattr(tuning, "MAX_RESTRICTING_CELLS", 3)
 
@@ -183,35 +166,8 @@ def test_files_of_equal_cells_have_equal_digests_whatever_the_types_of_the_input
     assert found["seed"][0] == [2]
 
 
-@pytest.fixture
-def mislabeled(monkeypatch):
-    """Build a cube whose enrichment claims to have the cells of the seed."""
-
-    def build(*, rows):
-        known, suffixes = [], table_writer.cells_suffixes
-
-        def first_suffix(dimensions, table, starts):
-            known.append(suffixes(dimensions, table, starts))
-            return known[0]
-
-        store = memory()
-        monkeypatch.setattr(table_writer, "cells_suffixes", first_suffix)
-        build_cube(frame(x=[0, 1, 2], t=["a"] * 3, p=[0] * 3, v=[1, 2, 3]), CUBE, store)
-        enrich = frame(x=range(9, 9 + rows), t=["a"] * rows, p=[0] * rows, w=range(rows))
-        extend_cube({"enrich": enrich}, CUBE, store)
-        monkeypatch.undo()
-        return store
-
-    return build
-
-
-REPLACED = {
-    "nothing": None,
-    "some of the seed": C("v") > 60,
-    "few of the seed": C("v") > 96,
-    "few of an enrichment": C("w") > 96,
-    "two datasets": (C("v") > 60) & (C("w") > 60),
-}
+REPLACED = {"nothing": None, "some of the seed": V > 60, "two datasets": (V > 60) & (W > 60)}
+REPLACED |= {"few of the seed": V > 96, "few of an enrichment": W > 96}
 
 
 @pytest.mark.parametrize("condition", REPLACED.values(), ids=REPLACED)
@@ -245,7 +201,18 @@ def test_files_that_another_program_has_replaced_are_joined_by_their_cells(
     assert len(found)
 
 
-def test_verification_finds_names_that_tell_of_other_cells(mislabeled):
-    (problem,) = verify_cube(CUBE, mislabeled(rows=3)).problems
+def test_verification_finds_names_that_tell_of_other_cells(monkeypatch):
+    """An enrichment claims to have the cells of the seed."""
+    store, known, suffixes = memory(), [], table_writer.cells_suffixes
+
+    def first_suffix(dimensions, table, starts):
+        known.append(suffixes(dimensions, table, starts))
+        return known[0]
+
+    monkeypatch.setattr(table_writer, "cells_suffixes", first_suffix)
+    build_cube(frame(x=[0, 1, 2], t=["a"] * 3, p=[0] * 3, v=[1, 2, 3]), CUBE, store)
+    extend_cube({"enrich": frame(x=range(9, 12), t=["a"] * 3, p=[0] * 3, w=range(3))}, CUBE, store)
+    monkeypatch.undo()
+    (problem,) = verify_cube(CUBE, store).problems
     assert (problem.dataset, problem.kind) == ("cube++enrich", "wrong-name")
     assert "other cells" in problem.message

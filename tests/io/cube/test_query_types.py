@@ -12,13 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.api import dataset as api
+from kartothek_cube.api.cube import C, Cube, eager_cube, query_cube_dataframe
 from kartothek_cube.core.arrow import widen
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import SchemaConflictError
-from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow, query_cube_polars, query_cube_table
-from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from tests.support.cubes import CUBE, build, frame, memory, refuses
 
 DATE = datetime.date
@@ -41,41 +38,19 @@ def types_of(frames):
 def gaps(store_factory):
     """A cube of three partitions: one without gaps, one with, one without any row of the other dataset."""
     cube = CUBE.copy(dimension_columns=["x", "d"])
-    days = [DATE(2020, 1, 1)] * 4
-    build(
-        store_factory,
-        cube,
-        seed=frame(x=[0, 1, 2, 3], d=days, p=[0, 1, 1, 2], own=pd.array([1, 2, 3, None], "Int64"), n=[1] * 4),
-        enrich=frame(
-            x=[0, 1], d=days[:2], p=[0, 1], id=[LARGE, LARGE], flag=[True, False], s=["a", "b"], f=[0.5, 1.5]
-        ),
+    seed = frame(
+        x=[0, 1, 2, 3], d=DATE(2020, 1, 1), p=[0, 1, 1, 2], own=pd.array([1, 2, 3, None], "Int64"), n=1
     )
+    enrich = seed[["x", "d", "p"]][:2].assign(id=LARGE, flag=[True, False], s=["a", "b"], f=[0.5, 1.5])
+    build(store_factory, cube, seed=seed, enrich=enrich)
     return cube
 
 
 SCHEMA_TYPES = {
-    "numpy_nullable": {
-        "d": "datetime64[s]",
-        "f": "Float64",
-        "flag": "boolean",
-        "id": "Int64",
-        "n": "Int64",
-        "own": "Int64",
-        "p": "Int64",
-        "s": "string",
-        "x": "Int64",
-    },
-    "pyarrow": {
-        "d": "date32[day][pyarrow]",
-        "f": "double[pyarrow]",
-        "flag": "bool[pyarrow]",
-        "id": "int64[pyarrow]",
-        "n": "int64[pyarrow]",
-        "own": "int64[pyarrow]",
-        "p": "int64[pyarrow]",
-        "s": "string[pyarrow]",
-        "x": "int64[pyarrow]",
-    },
+    "numpy_nullable": {"d": "datetime64[s]", "f": "Float64", "flag": "boolean", "s": "string"}
+    | dict.fromkeys(["id", "n", "own", "p", "x"], "Int64"),
+    "pyarrow": {"d": "date32[day][pyarrow]", "f": "double[pyarrow]", "flag": "bool[pyarrow]"}
+    | {"s": "string[pyarrow]", **dict.fromkeys(["id", "n", "own", "p", "x"], "int64[pyarrow]")},
 }
 
 
@@ -85,9 +60,8 @@ SCHEMA_TYPES = {
 def test_types_of_a_backend_are_those_of_the_schema(
     driver, store_factory, gaps, backend, condition, partition_by
 ):
-    found = driver.query_cube(
-        cube=gaps, store=store_factory, conditions=condition, partition_by=partition_by, dtype_backend=backend
-    )
+    arguments = {"conditions": condition, "partition_by": partition_by, "dtype_backend": backend}
+    found = driver.query_cube(cube=gaps, store=store_factory, **arguments)
     assert types_of(found) == [SCHEMA_TYPES[backend]] * len(found)
     assert found
 
@@ -95,10 +69,8 @@ def test_types_of_a_backend_are_those_of_the_schema(
 @pytest.mark.parametrize("partition_by", [None, "p"])
 @pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
 def test_the_graph_of_dask_knows_the_types(store_factory, gaps, backend, partition_by):
-    payload = ["f", "flag", "id", "n", "s"]
-    result = query_cube_dataframe(
-        gaps, store_factory, partition_by=partition_by, dtype_backend=backend, payload_columns=payload
-    )
+    arguments = {"dtype_backend": backend, "payload_columns": ["f", "flag", "id", "n", "s"]}
+    result = query_cube_dataframe(gaps, store_factory, partition_by=partition_by, **arguments)
     assert types_of([result]) == types_of([result.compute()])
 
 
@@ -144,9 +116,9 @@ def test_unknown_backend(driver, store_factory, gaps, backend):
 # round trips -------------------------------------------------------------------------------------
 
 
-def widest(table):
-    """Give the schema of a table with the widest numbers."""
-    return pa.schema([(field.name, widen(field.type)) for field in table.schema])
+def widened(table, like):
+    """Integers next to missing values are floats in pandas, which do not tell their width."""
+    return table.cast(pa.schema([(field.name, widen(field.type)) for field in like.schema]))
 
 
 DAYS = st.dates(DATE(1, 1, 1), DATE(9999, 12, 31))
@@ -192,23 +164,17 @@ KINDS = {
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_what_comes_out_goes_back_in(kind, backend, data):
-    check_round_trip(kind, backend, data)
-
-
-def check_round_trip(kind, backend, data):
     dtype, values = KINDS[kind]
     column = data.draw(st.lists(st.none() | values, min_size=1, max_size=4), label="values")
     days = [DATE(2020, 1, 1)] * len(column)
     cube, store = Cube(["x", "DAY"], ["p"], "cube"), memory()
-    table = pa.table(
-        {"x": range(len(column)), "DAY": days, "p": [0] * len(column), "v": pa.array(column, dtype)}
-    )
+    keys = {"x": range(len(column)), "DAY": days, "p": [0] * len(column)}
+    table = pa.table({**keys, "v": pa.array(column, dtype)})
     eager_cube.build_cube(table, cube, store)
     before = query_cube_table(cube, store)
     (result,) = eager_cube.query_cube(cube, store, dtype_backend=backend)
     eager_cube.append_to_cube(result, cube, store)
-    # integers next to missing values are floats in pandas, which do not tell their width
-    assert query_cube_table(cube, store).cast(widest(before)).equals(before.cast(widest(before)))
+    assert widened(query_cube_table(cube, store), before).equals(widened(before, before))
     (again,) = eager_cube.query_cube(cube, store, dtype_backend=backend)
     assert len(again) == len(column)
 
@@ -265,8 +231,7 @@ def test_groups_and_empty_frames_go_back_in(sparse, backend):
     ]
     for df in frames:
         eager_cube.append_to_cube({"enrich": df}, cube, store)
-    # integers next to missing values are floats in pandas, which do not tell their width
-    assert query_cube_table(cube, store).cast(widest(before)).equals(before.cast(widest(before)))
+    assert widened(query_cube_table(cube, store), before).equals(widened(before, before))
 
 
 @pytest.mark.parametrize("backend", BACKEND_OF_EACH)
@@ -289,13 +254,8 @@ def test_values_of_a_result_are_values_of_conditions(sparse, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_frames_of_all_facades_go_back_in(driver, store_factory, backend):
-    seed = frame(
-        x=[DATE(2020, 1, 1), DATE(2020, 1, 2)],
-        p=[0, 1],
-        v=pd.array([1, None], "Int64"),
-        w=[DATE(2200, 1, 1), None],
-    )
-    build(store_factory, seed=seed)
+    values = {"v": pd.array([1, None], "Int64"), "w": [DATE(2200, 1, 1), None]}
+    build(store_factory, seed=frame(x=[DATE(2020, 1, 1), DATE(2020, 1, 2)], p=[0, 1], **values))
     before = query_cube_arrow(CUBE, store_factory)
     options = {"dtype_backend": backend} if backend else {}
     (result,) = driver.query_cube(cube=CUBE, store=store_factory, **options)
@@ -316,13 +276,8 @@ def test_times_of_day_are_no_dates_in_any_facade(driver, store_factory):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dates_as_object", [True, False])
 def test_reads_of_datasets_go_back_in(store_factory, backend, dates_as_object):
-    data = pa.table(
-        {
-            "d": [DATE(2020, 1, 1), FAR],
-            "i": [LARGE, None],
-            "n": pa.array([decimal.Decimal("1.10"), None], pa.decimal128(9, 2)),
-        }
-    )
+    numbers = pa.array([decimal.Decimal("1.10"), None], pa.decimal128(9, 2))
+    data = pa.table({"d": [DATE(2020, 1, 1), FAR], "i": [LARGE, None], "n": numbers})
     api.store_dataframes_as_dataset(store_factory, "ds", [data])
     result = api.read_table("ds", store_factory, dtype_backend=backend, dates_as_object=dates_as_object)
     api.update_dataset_from_dataframes([result], store_factory, "ds")
@@ -331,15 +286,10 @@ def test_reads_of_datasets_go_back_in(store_factory, backend, dates_as_object):
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param([pd.Timestamp("2020-01-01 05:00")], id="time of day"),
-        pytest.param([1.5, None], id="fraction"),
-    ],
+    "stored, values", [(DATE(2020, 1, 1), [pd.Timestamp("2020-01-01 05:00")]), (1, [1.5, None])]
 )
-def test_values_that_do_not_fit_are_not_changed(store_factory, values):
-    is_time = isinstance(values[0], pd.Timestamp)
-    build(store_factory, seed=frame(x=[0], p=[0], v=[DATE(2020, 1, 1)] if is_time else [1]))
+def test_values_that_do_not_fit_are_not_changed(store_factory, stored, values):
+    build(store_factory, seed=frame(x=[0], p=[0], v=[stored]))
     more = frame(x=range(len(values)), p=[0] * len(values), v=values)
     with pytest.raises(SchemaConflictError):
         try:

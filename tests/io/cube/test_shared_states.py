@@ -3,9 +3,7 @@
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.api.cube import C, Cube, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.eager import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube, remove_partitions

@@ -1,6 +1,5 @@
 """The examples of the specification of the query system, whatever the placement of the data."""
 
-import pandas as pd
 import pytest
 
 from kartothek_cube.api import cube as api
@@ -16,73 +15,52 @@ PLACEMENTS = {
 }
 
 
-@pytest.fixture(params=PLACEMENTS.values(), ids=PLACEMENTS.keys())
-def place(request, store_factory):
-    """A function that stores a cube in one of the placements."""
-    partition, partitioned = request.param
-
-    def store(cube: api.Cube, **datasets: pd.DataFrame):
-        placed = {
-            id_: df.assign(PART=partition(df["P"])) if partitioned or id_ == cube.seed_dataset else df
-            for id_, df in datasets.items()
-        }
-        build(store_factory, cube, **placed)
-        return store_factory
-
-    return store
-
-
-def found(driver, cube, store, columns, **arguments):
-    """Give the columns without the partition column."""
-    result = rows(driver.query_cube(cube=cube, store=store, payload_columns=columns, **arguments))
-    return {name: values for name, values in result.items() if name != "PART"}
-
-
-def test_example_1_join_semantics(driver, place):
-    cube = api.Cube(["P"], ["PART"], "cube", seed_dataset="db_data")
-    store = place(
-        cube,
-        db_data=frame(P=[1, 2, 3, 5, 6]),
-        data_checks=frame(P=[1, 2, 3, 4, 5, 6], OK=[True, False, True, True, True, True]),
-        schedule=frame(P=[1, 2, 3, 4, 5], SCHED=[True, True, False, True, True]),
-        predictions=frame(P=[1, 2, 3, 4, 6], PRED=[0.23, 0.12, 0.13, 0.03, 0.01]),
-    )
-    conditions = (api.C("OK") == True) & (api.C("SCHED") == True)  # noqa: E712
-    assert found(driver, cube, store, ["P", "PRED"], conditions=conditions) == {
-        "P": [1, 5],
-        "PRED": [0.23, None],
-    }
-
-
-def test_example_2_outer_join(driver, place):
-    cube = api.Cube(["P", "L"], ["PART"], "cube", seed_dataset="db_data")
-    cells = {"P": [1, 1, 2, 2], "L": [1, 2, 1, 2]}
-    store = place(
-        cube,
-        db_data=frame(**cells),
-        data_checks=frame(**cells, OK=[True, False, True, True]),
-        schedule=frame(P=[1, 2], SCHED=[True, False]),
-        predictions=frame(**cells, PRED=[0.23, 0.12, 0.13, 0.13]),
-    )
-    conditions = (api.C("OK") == True) & (api.C("SCHED") == True)  # noqa: E712
-    assert found(driver, cube, store, ["P", "L", "PRED"], conditions=conditions) == {
-        "P": [1],
-        "L": [1],
-        "PRED": [0.23],
-    }
+CELLS = frame(P=[1, 1, 2, 2], L=[1, 2, 1, 2])
+SCHEDULE = frame(P=[1, 2], SCHED=[True, False])
+ON_SCHEDULE = api.C("SCHED") == True  # noqa: E712
+CHECKED = ON_SCHEDULE & (api.C("OK") == True)  # noqa: E712
+#: datasets, arguments of a query, and its rows
+EXAMPLES = {
+    "join semantics": (
+        {
+            "seed": frame(P=[1, 2, 3, 5, 6]),
+            "data_checks": frame(P=[1, 2, 3, 4, 5, 6], OK=[True, False, True, True, True, True]),
+            "schedule": frame(P=[1, 2, 3, 4, 5], SCHED=[True, True, False, True, True]),
+            "predictions": frame(P=[1, 2, 3, 4, 6], PRED=[0.23, 0.12, 0.13, 0.03, 0.01]),
+        },
+        {"conditions": CHECKED},
+        {"P": [1, 5], "PRED": [0.23, None]},
+    ),
+    "outer join": (
+        {
+            "seed": CELLS,
+            "data_checks": CELLS.assign(OK=[True, False, True, True]),
+            "schedule": SCHEDULE,
+            "predictions": CELLS.assign(PRED=[0.23, 0.12, 0.13, 0.13]),
+        },
+        {"conditions": CHECKED},
+        {"P": [1], "L": [1], "PRED": [0.23]},
+    ),
+    "projection": (
+        {
+            "seed": frame(P=[1, 1, 1, 2, 2], L=[1, 2, 3, 1, 4]),
+            "schedule": SCHEDULE,
+            "agg": frame(P=[1, 2], AVG=[10.2, 1.34]),
+        },
+        {"conditions": ON_SCHEDULE, "dimension_columns": ["P"]},
+        {"P": [1], "AVG": [10.2]},
+    ),
+}
 
 
-def test_example_3_projection(driver, place):
-    cube = api.Cube(["P", "L"], ["PART"], "cube", seed_dataset="db_data")
-    store = place(
-        cube,
-        db_data=frame(P=[1, 1, 1, 2, 2], L=[1, 2, 3, 1, 4]),
-        schedule=frame(P=[1, 2], SCHED=[True, False]),
-        agg=frame(P=[1, 2], AVG=[10.2, 1.34]),
-    )
-    conditions = api.C("SCHED") == True  # noqa: E712
-    result = found(driver, cube, store, ["P", "AVG"], conditions=conditions, dimension_columns=["P"])
-    assert result == {"P": [1], "AVG": [10.2]}
+@pytest.mark.parametrize("partition, is_partitioned", PLACEMENTS.values(), ids=PLACEMENTS)
+@pytest.mark.parametrize("datasets, arguments, expected", EXAMPLES.values(), ids=EXAMPLES)
+def test_examples(driver, store_factory, partition, is_partitioned, datasets, arguments, expected):
+    cube = api.Cube([name for name in "PL" if name in datasets["seed"]], ["PART"], "cube")
+    placed = {id_: df.assign(PART=partition(df["P"])) for id_, df in datasets.items()}
+    build(store_factory, cube, **(placed if is_partitioned else {**datasets, "seed": placed["seed"]}))
+    frames = driver.query_cube(cube=cube, store=store_factory, payload_columns=[*expected], **arguments)
+    assert {name: values for name, values in rows(frames).items() if name != "PART"} == expected
 
 
 def test_planning_example(driver):

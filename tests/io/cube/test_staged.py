@@ -7,22 +7,14 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from kartothek_cube.core import clock
+from kartothek_cube.api.cube import connect, discard_staged, open_cube, publish_staged, scan_cube
+from kartothek_cube.core import clock, errors
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import STAGED
 from kartothek_cube.core.cube.discover import discover_datasets, discover_datasets_unchecked
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    DatasetExistsError,
-    MissingFileError,
-    MultiTableCommitAborted,
-)
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError
 from kartothek_cube.io import eager, eager_cube
 from kartothek_cube.io.arrow import dataset as open_dataset
-from kartothek_cube.io.arrow_cube import scan_cube
-from kartothek_cube.io.eager_cube import discard_staged, publish_staged
-from kartothek_cube.io.opened_cube import open_cube
-from kartothek_cube.io.sql import connect
 from tests.support.cubes import CUBE, HEADER, as_dict, frame, memory, snapshot
 from tests.support.dataset_facades import FACADES
 from tests.support.stores import FaultyStore, InjectedError, Same
@@ -58,6 +50,11 @@ def stage(store, data=MORE, **arguments):
     return eager_cube.append_to_cube(data, CUBE, store, publish=False, **arguments)
 
 
+def stage_write(store, name):
+    method, arguments = WRITES[name]
+    return getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
+
+
 # -- all façades ---------------------------------------------------------------------------------------------
 
 
@@ -76,13 +73,8 @@ def test_a_staged_write_is_read_and_published(driver, store_factory, name):
     eager_cube.build_cube(SEED, CUBE, other)
     getattr(eager_cube, method)(cube=CUBE, store=other, **arguments)
     assert rows(store_factory) == rows(other) != rows_before
-    assert {d.metadata.pop(STAGED, None) is not None for d in staged_datasets(staged, store_factory)} == {
-        True
-    }
-
-
-def staged_datasets(staged, store):
-    return [discover_datasets(CUBE, store)[name] for name in staged.changes]
+    datasets = discover_datasets(CUBE, store_factory)
+    assert all(datasets[name].metadata.get(STAGED) is not None for name in staged.changes)
 
 
 def test_a_staged_build(driver, store_factory):
@@ -93,14 +85,12 @@ def test_a_staged_build(driver, store_factory):
     assert rows(store_factory) == as_dict(SEED)
 
 
-@pytest.mark.parametrize("write", [eager_cube.merge_into_cube, eager_cube.delete_rows])
-def test_a_staged_write_that_replaces_rows(store, write):
-    data = (
-        (SEED[:1].assign(v=99), CUBE, store)
-        if write is eager_cube.merge_into_cube
-        else (CUBE, store, "x == 0")
-    )
-    staged = write(*data, publish=False)
+@pytest.mark.parametrize("is_merge", [True, False])
+def test_a_staged_write_that_replaces_rows(store, is_merge):
+    if is_merge:
+        staged = eager_cube.merge_into_cube(SEED[:1].assign(v=99), CUBE, store, publish=False)
+    else:
+        staged = eager_cube.delete_rows(CUBE, store, "x == 0", publish=False)
     seen, before = rows(store, as_of=staged), rows(store)
     assert seen != before
     publish_staged(staged, store)
@@ -126,13 +116,11 @@ def test_a_staged_computation_is_the_last_one_once_it_is_published(store):
 
 
 def test_of_two_staged_computations_one_is_published(store):
-    staged = [
-        eager_cube.compute_dataset(lambda df: df.drop(columns="v"), CUBE, store, "cells", publish=False)
-        for _ in range(2)
-    ]
-    publish_staged(staged[0], store)
+    compute = partial(eager_cube.compute_dataset, lambda df: df.drop(columns="v"), CUBE, store, "cells")
+    first, second = compute(publish=False), compute(publish=False)
+    publish_staged(first, store)
     with pytest.raises(DatasetExistsError):
-        publish_staged(staged[1], store)
+        publish_staged(second, store)
 
 
 @pytest.mark.parametrize("dataset_id", ["seed", "extra"])
@@ -172,20 +160,15 @@ def test_all_readers_take_a_staged_write(store):
     assert repr(staged) == "<staged: seed: 2 rows in 2 files>"
 
 
-def test_it_is_read_on_top_of_later_commits(store):
+def test_it_is_read_on_top_of_later_commits_and_indices(store):
     staged = stage(store)
     eager_cube.append_to_cube(frame(x=[9], p=[0], v=[90]), CUBE, store)
+    eager.build_dataset_indices(store=store, dataset_uuid="cube++seed", columns=["v"])
+    assert rows(store, as_of=staged, conditions="v == 12")["x"] == [2]
     assert rows(store, as_of=staged)["x"] == [0, 1, 2, 3, 9]
     publish_staged(staged, store)
     assert rows(store)["x"] == [0, 1, 2, 3, 9]
     assert rows(store, as_of=staged)["x"] == [0, 1, 2, 3, 9]
-
-
-def test_an_index_that_was_built_since_gets_its_entries(store):
-    staged = stage(store)
-    eager.build_dataset_indices(store=store, dataset_uuid="cube++seed", columns=["v"])
-    assert rows(store, as_of=staged, conditions="v == 12")["x"] == [2]
-    publish_staged(staged, store)
     assert eager_cube.verify_cube(CUBE, store).ok
 
 
@@ -205,20 +188,21 @@ def test_values_that_an_append_would_hide_are_found_when_it_is_published(store):
         publish_staged(staged, store)
 
 
-def test_the_rules_of_the_cube_are_checked_again(store):
+@pytest.mark.parametrize(
+    "name, error, text",
+    [
+        ("two", errors.MultiTableCommitAborted, "present in multiple datasets: w in one, two"),
+        ("one", DatasetExistsError, "exists"),
+    ],
+)
+def test_the_rules_of_the_cube_are_checked_again(store, name, error, text):
+    """Of two datasets, and of the same one that was created since."""
     extra = frame(x=[0], p=[0], w=[1])
     staged = eager_cube.extend_cube({"one": extra}, CUBE, store, publish=False)
-    eager_cube.extend_cube({"two": extra}, CUBE, store)
-    with pytest.raises(MultiTableCommitAborted, match="present in multiple datasets: w in one, two"):
+    eager_cube.extend_cube({name: extra}, CUBE, store)
+    with pytest.raises(error, match=text):
         publish_staged(staged, store)
-    assert set(discover_datasets(CUBE, store)) == {"seed", "two"}
-
-
-def test_a_dataset_that_was_created_since_is_not_replaced(store):
-    staged = eager_cube.extend_cube({"extra": frame(x=[0], p=[0], w=[1])}, CUBE, store, publish=False)
-    eager_cube.extend_cube({"extra": frame(x=[1], p=[1], w=[2])}, CUBE, store)
-    with pytest.raises(DatasetExistsError):
-        publish_staged(staged, store)
+    assert set(discover_datasets(CUBE, store)) == {"seed", name}
 
 
 # -- published once ------------------------------------------------------------------------------------------
@@ -227,8 +211,7 @@ def test_a_dataset_that_was_created_since_is_not_replaced(store):
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("later", ["delete", "compact", "overwrite"])
 def test_publishing_again_has_no_effect(store, name, later):
-    method, arguments = WRITES[name]
-    staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
+    staged = stage_write(store, name)
     publish_staged(staged, store)
     if later == "delete":
         eager_cube.append_to_cube(frame(x=[9], p=[0], v=[90]), CUBE, store)
@@ -317,10 +300,9 @@ def test_an_undone_commit_leaves_no_id_below_that_of_another_writer():
 @pytest.mark.parametrize("name, n_rows", [("append", 4), ("extend", 2), ("remove", 1)])
 def test_what_is_discarded_or_collected_cannot_be_published(store, name, n_rows):
     """Also a removal of whole files, which has no data files of its own."""
-    method, arguments = WRITES[name]
     before = snapshot(lambda: store)
     for delete in (discard_staged, lambda staged, store: eager_cube.cleanup_cube(CUBE, store)):
-        staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
+        staged = stage_write(store, name)
         eager_cube.cleanup_cube(CUBE, store, retention=timedelta(days=1))
         assert len(rows(store, as_of=staged)["x"]) == n_rows
         delete(staged, store)
@@ -329,15 +311,14 @@ def test_what_is_discarded_or_collected_cannot_be_published(store, name, n_rows)
             publish_staged(staged, store)
         assert rows(store) == as_dict(SEED)
         if name != "remove":
-            with pytest.raises(MissingFileError, match="or with a staged write that was discarded"):
+            with pytest.raises(errors.MissingFileError, match="or with a staged write that was discarded"):
                 rows(store, as_of=staged)
     discard_staged(staged, store)
 
 
 @pytest.mark.parametrize("name, n_files, x", [("append", 2, [0, 1, 2, 3]), ("remove", 1, [1])])
 def test_a_published_write_is_not_discarded(store, name, n_files, x):
-    method, arguments = WRITES[name]
-    staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
+    staged = stage_write(store, name)
     publish_staged(staged, store)
     with pytest.raises(ValueError, match=f"is published, or being published: {n_files} files? of it stay"):
         discard_staged(staged, store)
@@ -346,8 +327,7 @@ def test_a_published_write_is_not_discarded(store, name, n_files, x):
 
 @pytest.mark.parametrize("name", ["append", "update", "remove"])
 def test_a_write_to_a_cube_that_was_deleted_since_is_a_conflict(store, name):
-    method, arguments = WRITES[name]
-    staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
+    staged = stage_write(store, name)
     eager_cube.delete_cube(CUBE, store)
     with pytest.raises(ConcurrentWriteError, match="The dataset was deleted since the write was staged"):
         publish_staged(staged, store)

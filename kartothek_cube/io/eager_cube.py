@@ -26,8 +26,9 @@ from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, publish
 from kartothek_cube.io_components.maintenance.history import CubeHistory, CubeState, list_cube_history
 from kartothek_cube.io_components.maintenance.overview import CubeChanges, CubeLineage
+from kartothek_cube.io_components.maintenance.pins import pin_cube
 from kartothek_cube.io_components.maintenance.publish import discard_staged, publish_staged
-from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, pin_cube, rollback_cube
+from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, rollback_cube
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
 from kartothek_cube.io_components.maintenance.verify_dataset import Report

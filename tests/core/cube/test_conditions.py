@@ -164,8 +164,7 @@ def test_abstract_conditions_cannot_be_built(build):
 
 
 @pytest.mark.parametrize(
-    "use",
-    [lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)],
+    "use", [lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)]
 )
 def test_conditions_have_no_truth(use):
     with pytest.raises(TypeError, match="neither true nor false"):

@@ -133,8 +133,7 @@ def test_unknown_stores_are_named_without_secrets(error, skv):
 
 
 def test_a_missing_directory_is_not_created(error, tmp_path):
-    message = error("cube", "info", store=f"hfs://{tmp_path}/nowhere")
-    assert f"{tmp_path}/nowhere" in message
+    assert f"{tmp_path}/nowhere" in error("cube", "info", store=f"hfs://{tmp_path}/nowhere")
     assert not (tmp_path / "nowhere").exists()
     assert "no directory" in error("cube", "info", store="other")
     assert not (tmp_path / "other").exists()

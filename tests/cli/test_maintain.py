@@ -404,8 +404,7 @@ def test_a_copy_onto_itself_deletes_nothing(ok, error, tmp_path, monkeypatch, st
 def test_a_copy_that_cannot_start_deletes_nothing(ok, error, tmp_path):
     """The seed of the target does not fit the dataset that stays there."""
     target = f"hfs://{tmp_path}/other?create_if_missing=true"
-    days = pd.to_datetime(["2020-01-01"])
-    other = pd.DataFrame({"x": [1], "d": days, "p": ["a"], "v2": ["conflict"]})
+    other = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v2": ["conflict"]})
     replaced = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
     build_cube({"seed": other, "enrich": replaced}, CUBE.copy(index_columns=[]), target)
     before = files(tmp_path / "other")

@@ -197,17 +197,13 @@ def test_infinite_times_of_sql(form):
 
 
 def test_equal_names_in_results_of_sql():
-    table = pa.table([pa.array([1]), pa.array(["x"])], names=["a", "a"])
-    assert write("table", table) == "a  a\n1  x\n"
+    assert write("table", pa.table([pa.array([1]), pa.array(["x"])], names=["a", "a"])) == "a  a\n1  x\n"
 
 
 def test_types_that_parquet_does_not_have():
     table = pa.table({"i": pa.array([None], pa.month_day_nano_interval())})
     with pytest.raises(click.UsageError, match=r"cast the column, or write .arrow"):
         write("parquet", table)
-
-
-# -- terminals -------------------------------------------------------------------------------------
 
 
 def run_in_terminal(columns: int, *args: str) -> tuple[list[str], str]:

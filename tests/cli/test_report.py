@@ -133,9 +133,6 @@ def test_to_a_file(call, tmp_path):
     assert call("cube", "report", "--output", str(tmp_path / "no" / "page.html")).exit_code == 2
 
 
-# -- pictures --------------------------------------------------------------------------------------
-
-
 def files(sizes, times=None, partition=None, **keys):
     """Data files with these sizes, one partition each."""
     sizes = np.asarray(sizes, dtype=np.int64)
@@ -166,8 +163,7 @@ def test_heat_maps():
     assert (heat["width"], heat["height"]) == (3, 2)
     assert heat["y_labels"] == ["a", "b"]
     assert heat["x_ends"] == ("1", "3")
-    places = {(cell["x"], cell["y"]): cell["text"] for cell in heat["cells"]}
-    assert places == {
+    assert {(cell["x"], cell["y"]): cell["text"] for cell in heat["cells"]} == {
         (0, 0): "a / 1: 100 rows, 1.0 kB, 1 file",
         (2, 0): "a / 3: 4 rows, 40 B, 1 file",
         (1, 1): "b / 2: 1 row, 10 B, 1 file",

@@ -113,8 +113,7 @@ def test_all_cubes_of_a_store(ok, error, call, url, tmp_path):
 
 
 def test_a_cube_that_is_called_sql(ok, url):
-    cube = Cube(["x"], ["p"], "sql")
-    build_cube(pd.DataFrame({"x": [1], "p": ["a"]}), cube, url)
+    build_cube(pd.DataFrame({"x": [1], "p": ["a"]}), Cube(["x"], ["p"], "sql"), url)
     assert ok("sql", "sql", "SELECT x FROM sql", "-o", "csv") == '"x"\n1\n'
     assert "x" in ok("sql", "info")
 

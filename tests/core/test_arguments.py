@@ -149,11 +149,9 @@ def test_functions_of_iterators_have_one_suffix(module, name):
 
 def test_parameters_of_a_cube_are_typed():
     # mypy and attrs take the types of the converters
-    module = inspect.getmodule(api.Cube)
-    names = {**vars(module), "Iterable": Iterable}
+    names = {**vars(inspect.getmodule(api.Cube)), "Iterable": Iterable}
     hints = typing.get_type_hints(api.Cube.__init__, names)
-    parameters = {name: hint for name, hint in hints.items() if name != "return"}
-    assert parameters == {
+    assert {name: hint for name, hint in hints.items() if name != "return"} == {
         "dimension_columns": str | Iterable[str],
         "partition_columns": str | api.PartitionTransform | Iterable[str | api.PartitionTransform],
         "uuid_prefix": str,

@@ -11,18 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core import pruning
+from kartothek_cube.core import pruning as prunings
 from kartothek_cube.core.arrow import widen
 from kartothek_cube.core.expressions import literal_mask
 from kartothek_cube.core.naming import statistics_key
-from kartothek_cube.core.pruning import (
-    collect_statistics,
-    differing_columns,
-    load_statistics,
-    merge_statistics,
-    parse_statistics,
-    statistics_mask,
-    store_statistics,
-)
 from kartothek_cube.core.store import open_blobs
 from tests.support.predicates import KINDS, literals, tables
 
@@ -32,16 +24,18 @@ LABELS = pa.array(["a", "b", "c"])
 def collect(values, cuts=(), labels=LABELS):
     starts = np.array([0, *sorted(cuts)], dtype=np.int64)
     columns = {"v": pa.chunked_array([values.cast(widen(values.type))])}
-    return collect_statistics(columns, starts, labels[: len(starts)])
+    return prunings.collect_statistics(columns, starts, labels[: len(starts)])
 
 
 def read_again(table):
     blobs = open_blobs("hmemory://")
-    return load_statistics(blobs, statistics_key("sales", store_statistics(blobs, "sales", table)))
+    return prunings.load_statistics(
+        blobs, statistics_key("sales", prunings.store_statistics(blobs, "sales", table))
+    )
 
 
 def mask(table, op, value):
-    return statistics_mask(table.column("v").combine_chunks(), op, value, "v").to_pylist()
+    return prunings.statistics_mask(table.column("v").combine_chunks(), op, value, "v").to_pylist()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -52,8 +46,7 @@ def test_a_partition_is_pruned_only_if_none_of_its_rows_match(name, data):
     values = data.draw(tables([name])).column(name).combine_chunks()
     cuts = data.draw(st.lists(st.integers(0, len(values)), max_size=2))
     _, op, value = data.draw(literals(name))
-    table = collect(values, cuts)
-    kept = mask(read_again(table), op, value)
+    kept = mask(read_again(collect(values, cuts)), op, value)
     bounds = [0, *sorted(cuts), len(values)]
     parts = [values[start:stop].cast(widen(values.type)) for start, stop in pairwise(bounds)]
     exact = [pc.any(literal_mask(part, op, value), min_count=0).as_py() for part in parts]
@@ -76,7 +69,7 @@ def test_partitions_with_long_texts_have_no_entry(length):
 
 def test_later_statistics_take_precedence_and_partitions_without_are_kept():
     first, second = collect(pa.array([1, 2]), [1]), collect(pa.array([5]), labels=LABELS[1:])
-    merged = merge_statistics([first, second], pa.array(["c", "b", "a"]))
+    merged = prunings.merge_statistics([first, second], pa.array(["c", "b", "a"]))
     assert mask(merged, ">", 4) == [True, True, False]
 
 
@@ -98,24 +91,23 @@ def test_nan_counts_as_null():
 def test_a_damaged_file_prunes_nothing(content, caplog):
     blobs, key = open_blobs("hmemory://"), statistics_key("sales", "0d34")
     if isinstance(content, pa.Table):
-        content = blobs.get(statistics_key("sales", store_statistics(blobs, "sales", content)))
+        content = blobs.get(statistics_key("sales", prunings.store_statistics(blobs, "sales", content)))
         with pytest.raises(ValueError, match="partition"):
-            parse_statistics(content)
+            prunings.parse_statistics(content)
     blobs.put(key, content)
-    assert load_statistics(blobs, key) is None
+    assert prunings.load_statistics(blobs, key) is None
     assert "nothing is pruned" in caplog.text
-    assert load_statistics(blobs, statistics_key("sales", "0d35")) is None
+    assert prunings.load_statistics(blobs, statistics_key("sales", "0d35")) is None
 
 
 @pytest.mark.parametrize("values, expected", [([1, 2, 3], []), ([1, 2, 4], ["v"]), ([1, 2, None], ["v"])])
 def test_wrong_entries_are_found(values, expected):
     stored = collect(pa.array(values, pa.int64()), [1, 2])
-    assert differing_columns(stored, collect(pa.array([1, 2, 3]), [1, 2])) == expected
+    assert prunings.differing_columns(stored, collect(pa.array([1, 2, 3]), [1, 2])) == expected
 
 
 def test_the_types_of_values_are_kept():
     for kind in KINDS.values():
-        values = pa.array(kind.cells, kind.dtype)
-        table = collect(values)
+        table = collect(pa.array(kind.cells, kind.dtype))
         assert read_again(table).schema == table.schema
     assert pruning.statistics_file("sales", {pruning.STATISTICS: "../x"}) is None

@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core import header as core_header
-from kartothek_cube.core.header import (
-    COMMIT_RECORD,
-    CommitRecord,
-    Participation,
-    packb,
-    split_header,
-    unpackb,
-)
+from kartothek_cube.core import header as headers
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -42,21 +35,21 @@ def as_dict(found):
 
 def test_headers_of_which_the_end_is_hard_to_find():
     """Their records hold objects, which may look like the end of the partitions."""
-    participation = Participation("o", "u++seed", "l", before="", creates=True)
+    participation = headers.Participation("o", "u++seed", "l", before="", creates=True)
     for fields in ({"participants": {"u": "o"}}, {"participation": participation}, {"aborted": ("o",)}):
-        record = CommitRecord("c", lineage="l", **fields).to_field()
-        content = text(PARTITIONS, after={COMMIT_RECORD: record})
-        assert as_dict(split_header(content)) == json.loads(content)
+        record = headers.CommitRecord("c", lineage="l", **fields).to_field()
+        content = text(PARTITIONS, after={headers.COMMIT_RECORD: record})
+        assert as_dict(headers.split_header(content)) == json.loads(content)
     content = text({f"p={i}/{'a' * 32}": KEY for i in range(3)})
-    assert as_dict(split_header(content)) == json.loads(content)
+    assert as_dict(headers.split_header(content)) == json.loads(content)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("after", [None, {"partition_keys": ["q"], "z": {"a": {"b": {"c": "d"}}}}])
 def test_usual_form(n, after):
     content = text(dict(list(PARTITIONS.items())[:n]), after=after)
-    assert as_dict(split_header(content)) == json.loads(content)
-    assert list(split_header(content)[1].to_pylist()) == list(PARTITIONS)[:n]
+    assert as_dict(headers.split_header(content)) == json.loads(content)
+    assert list(headers.split_header(content)[1].to_pylist()) == list(PARTITIONS)[:n]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +84,15 @@ def test_usual_form(n, after):
     ],
 )
 def test_any_other_form_is_left_to_json(content):
-    assert split_header(content) is None
+    assert headers.split_header(content) is None
 
 
 def test_partitions_come_from_the_header_itself():
     """The text that stands for them cannot be known in advance, so nobody can put it elsewhere."""
     partitions = b'{"partitions": {"a": {"files": {"table": "k"}}}}'
-    assert split_header(b'{"metadata": ' + partitions + b', "partitions": "' + b"0" * 32 + b'"}') is None
+    assert (
+        headers.split_header(b'{"metadata": ' + partitions + b', "partitions": "' + b"0" * 32 + b'"}') is None
+    )
 
 
 NAMES = st.text('ab="\\{}:, /é\n', max_size=6)
@@ -112,12 +107,12 @@ NAMES = st.text('ab="\\{}:, /é\n', max_size=6)
 )
 def test_either_nothing_or_what_json_reads(partitions, rest, ascii_only):
     content = text(partitions, rest, rest, ensure_ascii=ascii_only)
-    found = split_header(content)
+    found = headers.split_header(content)
     assert found is None or as_dict(found) == json.loads(content)
 
 
 def test_columns_are_plain_arrays():
-    _, labels, files = split_header(text(PARTITIONS))
+    _, labels, files = headers.split_header(text(PARTITIONS))
     for column in (labels, files["table"]):
         column.validate(full=True)
         assert column.type == pa.string()
@@ -125,7 +120,7 @@ def test_columns_are_plain_arrays():
 
 def test_short_headers_are_left_to_json(monkeypatch):
     monkeypatch.setattr("kartothek_cube.core.header._MIN_BYTES", 1_000)
-    assert split_header(text(PARTITIONS)) is None
+    assert headers.split_header(text(PARTITIONS)) is None
 
 
 SCALARS = (
@@ -139,8 +134,8 @@ OBJECTS = st.recursive(
 
 @given(OBJECTS)
 def test_round_trip(obj):
-    packed = packb(obj)
-    assert unpackb(packed) == obj
+    packed = headers.packb(obj)
+    assert headers.unpackb(packed) == obj
     assert zstandard.frame_content_size(packed) == len(msgpack.packb(obj))
 
 
@@ -149,14 +144,14 @@ def test_round_trip(obj):
 )
 def test_what_has_no_form_is_refused(obj, error):
     with pytest.raises(error):
-        packb(obj)
+        headers.packb(obj)
 
 
 def _compressed(content: bytes, **kwargs: bool) -> bytes:
     return zstandard.ZstdCompressor(**kwargs).compress(content)
 
 
-GOOD = packb({"x": 1})
+GOOD = headers.packb({"x": 1})
 
 
 @pytest.mark.parametrize(
@@ -174,14 +169,14 @@ GOOD = packb({"x": 1})
 )
 def test_everything_else_is_a_value_error(data, problem):
     with pytest.raises(ValueError, match=problem):
-        unpackb(data)
+        headers.unpackb(data)
 
 
 def test_bomb_is_refused_before_it_is_decompressed(monkeypatch: pytest.MonkeyPatch):
     bomb = _compressed(msgpack.packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100)))
     monkeypatch.delattr(zstandard, "ZstdDecompressor")
     with pytest.raises(ValueError, match=f"{len(bomb)} compressed bytes stand for 167773"):
-        unpackb(bomb)
+        headers.unpackb(bomb)
 
 
 def test_bomb_that_lies_about_its_size_is_refused():
@@ -192,13 +187,13 @@ def test_bomb_that_lies_about_its_size_is_refused():
     position = lying.index(size)
     lying[position : position + 4] = (1000).to_bytes(4, "little")
     with pytest.raises(ValueError, match="zstd"):
-        unpackb(bytes(lying))
+        headers.unpackb(bytes(lying))
     with pytest.raises(ValueError, match="are allowed"):
-        packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100))
+        headers.packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100))
 
 
 def test_large_headers_pass(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kartothek_cube.core.header._ALWAYS_ALLOWED", 1000)
     labels = [f"p={i}/{gen_uuid()}" for i in range(2000)]
     header = {"partitions": {label: {"files": {"table": f"u/table/{label}.parquet"}} for label in labels}}
-    assert unpackb(packb(header)) == header
+    assert headers.unpackb(headers.packb(header)) == header

@@ -72,8 +72,7 @@ def brute(pairs: list[tuple[Any, str]], dtype: pa.DataType) -> dict[Any, list[st
 
 
 def held(index: IndexBase) -> dict[Any, list[str]]:
-    values = index.columns_data.values.to_pylist()
-    return dict(zip(values, index.index_dct.values()))
+    return dict(zip(index.columns_data.values.to_pylist(), index.index_dct.values()))
 
 
 def sound(columns: IndexColumns) -> None:
@@ -119,8 +118,7 @@ def test_order_of_partitions_is_kept():
 
 
 def test_values_of_float_indices_are_numbers():
-    pairs = [(0.0, "a"), (-0.0, "b"), (float("nan"), "c"), (None, "c")]
-    index = index_of(pairs, pa.float64())
+    index = index_of([(0.0, "a"), (-0.0, "b"), (float("nan"), "c"), (None, "c")], pa.float64())
     assert index.index_dct == {0.0: ["a", "b"]}
     assert index.query(-0.0) == ["a", "b"]
     assert index.query(float("nan")) == []
@@ -306,8 +304,7 @@ def test_compact_series_hold_lists():
     by_label = FLAT.as_flat_series(compact=True, partitions_as_index=True, date_as_object=True)
     assert (by_label.name, by_label.index.name) == ("x", "partition")
     assert list(by_label.items()) == [("a", [DAY, NEXT_DAY]), ("b", [DAY])]
-    stamps = FLAT.as_flat_series(compact=True, partitions_as_index=True)
-    assert stamps["b"] == [pd.Timestamp(DAY)]
+    assert FLAT.as_flat_series(compact=True, partitions_as_index=True)["b"] == [pd.Timestamp(DAY)]
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -644,8 +641,7 @@ def test_microseconds_replace_milliseconds_in_files(store):
     key = "u/indices/x/1"
     store.put(key, parquet(pa.table({"x": pa.array([DAY]).cast(pa.timestamp("ms")), "partition": [["a"]]})))
     loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
-    changed = loaded.update(ExplicitSecondaryIndex("x", {STAMP: ["b"]}))
-    stored = changed.store(store, "u")
+    stored = loaded.update(ExplicitSecondaryIndex("x", {STAMP: ["b"]})).store(store, "u")
     assert pq.read_schema(pa.BufferReader(store.get(stored))).field("x").type == pa.timestamp("us")
     assert ExplicitSecondaryIndex("x", index_storage_key=stored).load(store).query(STAMP) == ["b"]
 

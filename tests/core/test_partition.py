@@ -164,8 +164,6 @@ def test_files_outside_of_the_dataset_are_refused(key):
     assert caught.value.key == key
 
 
-# partition keys
-
 RANGE_OF_NANOSECONDS = (pd.Timestamp.min.ceil("D"), pd.Timestamp.max.floor("D"))
 VALUES = {
     pa.string(): TEXTS,

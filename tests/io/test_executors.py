@@ -99,8 +99,7 @@ def test_one_thread_takes_a_task_when_the_one_before_is_done(log):
 
 
 def test_results_come_one_by_one(log):
-    results = iter_results(job())
-    assert (next(results), log) == (10, ["run"])
+    assert (next(iter_results(job())), log) == (10, ["run"])
 
 
 def test_results_as_collections():

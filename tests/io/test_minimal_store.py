@@ -5,14 +5,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    copy_cube,
-    delete_cube,
-    query_cube,
-)
+from kartothek_cube.io import eager_cube
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
 from tests.support.stores import MinimalIterStore, MinimalStore
 
@@ -61,13 +54,13 @@ def test_cube(kind, df):
         partition_columns=["COUNTRY"],
         seed_dataset="seed",
     )
-    build_cube({"seed": df}, cube, lambda: store)
-    append_to_cube({"seed": df.assign(DAY=2)}, cube, lambda: store)
+    eager_cube.build_cube({"seed": df}, cube, lambda: store)
+    eager_cube.append_to_cube({"seed": df.assign(DAY=2)}, cube, lambda: store)
     store.put("sales++seed/table/orphan.parquet", b"")
-    cleanup_cube(cube, lambda: store)
+    eager_cube.cleanup_cube(cube, lambda: store)
     assert "sales++seed/table/orphan.parquet" not in store
-    copy_cube(cube, lambda: store, lambda: target)
-    delete_cube(cube, lambda: store)
+    eager_cube.copy_cube(cube, lambda: store, lambda: target)
+    eager_cube.delete_cube(cube, lambda: store)
     assert not store.content
-    [found] = query_cube(cube, lambda: target)
+    [found] = eager_cube.query_cube(cube, lambda: target)
     assert found.SALES.tolist() == [7, 7, 8, 8]

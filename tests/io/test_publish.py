@@ -123,14 +123,12 @@ def test_each_state_is_a_version(store_factory, tmp_path):
 
 def test_only_the_footers_of_new_files_are_read():
     store = CountingStore(memory())
-    dfs = [seed() for _ in range(20)]
-    store_dataframes_as_dataset(Same.of(store), "u", dfs, partition_on=["p"])
+    store_dataframes_as_dataset(Same.of(store), "u", [seed() for _ in range(20)], partition_on=["p"])
     publish_dataset("u", Same.of(store))
     update_dataset_from_dataframes([seed()], Same.of(store), "u")
     store.reset()
     assert publish_dataset("u", Same.of(store))["added"] == 2
-    opened = {key for _, key in store.log if str(key).endswith(".parquet")}
-    assert len(opened) == 2
+    assert len({key for _, key in store.log if str(key).endswith(".parquet")}) == 2
 
 
 def test_nothing_is_written_for_the_same_state():
@@ -270,8 +268,7 @@ def plain(table: pa.Table) -> list[dict]:
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_types_of_columns(name, url, path):
-    data = pa.table({"x": [1, 2], name: COLUMNS[name]})
-    store_dataframes_as_dataset(url, "u", [data])
+    store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: COLUMNS[name]})])
     publish_dataset("u", url)
     table = DeltaTable(str(path / "u"))
     stored = read_table_arrow("u", url)
@@ -363,8 +360,7 @@ def test_partition_keys(name, url, path):
     assert plain(pl.read_delta(str(path / "u")).to_arrow()) == stored
     # by its partition values, one of the files is left out
     value = next(row[name] for row in stored if row["x"] == 1)
-    kept = pl.scan_delta(str(path / "u")).filter(pl.col(name) == value).collect()
-    assert kept["x"].to_list() == [1]
+    assert pl.scan_delta(str(path / "u")).filter(pl.col(name) == value).collect()["x"].to_list() == [1]
 
 
 def test_files_with_other_types_and_order(url, path):
@@ -423,8 +419,7 @@ def test_filters_prune_by_statistics(column, url, path):
     publish_dataset("u", url)
     value = data[2].column(column)[0].as_py()
     table = DeltaTable(str(path / "u"))
-    fragments = list(table.to_pyarrow_dataset().get_fragments(pads.field(column) == value))
-    assert len(fragments) == 1
+    assert len(list(table.to_pyarrow_dataset().get_fragments(pads.field(column) == value))) == 1
     assert pl.scan_delta(str(path / "u")).filter(pl.col(column) == value).collect()["x"].to_list() == [2]
 
 
@@ -544,8 +539,7 @@ def test_cells_of_datasets_with_other_partition_keys(url):
 
 def test_a_partition_that_is_one_cell(url, path):
     """All dimensions of the dataset are partition keys."""
-    data = {"seed": seed(), "more": seed(v=[1, 1])}
-    api.build_cube(data, CUBE, url, partition_on={"more": ["p", "x"]})
+    api.build_cube({"seed": seed(), "more": seed(v=[1, 1])}, CUBE, url, partition_on={"more": ["p", "x"]})
     api.publish_cube(CUBE, url)
     api.append_to_cube({"more": cell(0, v=2)}, CUBE, url)
     with pytest.raises(ValueError, match=r"cube\+\+more.*1 row of partition .*/p=0/x=0 has a newer version"):
@@ -1014,8 +1008,7 @@ def test_a_deletion_that_dies_half_way():
     assert len(stores) >= 5
     for store in stores:
         if "u.by-dataset-metadata.json" in store:
-            blobs = open_blobs(store)
-            assert len(read_log(blobs, "u").files) == 2
+            assert len(read_log(open_blobs(store), "u").files) == 2
             assert verify_dataset("u", store).ok
             delete_dataset("u", store)
         else:

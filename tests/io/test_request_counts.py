@@ -178,8 +178,7 @@ def test_blocks_of_an_object_store_have_the_bytes_of_its_values(url, monkeypatch
 
 
 def test_blocks_of_an_object_store_have_the_bytes_of_its_files_if_these_are_more(url, monkeypatch):
-    texts = [uuid4().hex + uuid4().hex for _ in range(8000)]
-    api.build_cube(frame(8, rows=1000, v2=texts), CUBE, url)
+    api.build_cube(frame(8, rows=1000, v2=[uuid4().hex + uuid4().hex for _ in range(8000)]), CUBE, url)
     key = next(b.key for b in open_blobs(url).list("cube++seed/table/") if b.key.endswith(".parquet"))
     size = open_blobs(url).size(key)
     assert size > 1000 * 3 * 8

@@ -38,8 +38,7 @@ def test_query_tasks_travel_and_stay_small(many: Any, n: int) -> None:
     plan = plan_query(QueryCube(CUBE, many(n), conditions=C("p") < min(n, 1_000), partition_by="p"))
     tasks = plan.tasks()
     assert len(tasks) == min(n, 1_000)
-    sizes = [len(pickle.dumps(task)) for task in tasks[:10]]
-    assert max(sizes) < 600
+    assert max([len(pickle.dumps(task)) for task in tasks[:10]]) < 600
     assert len(pickle.dumps(plan.context)) < 8_000
     assert pickle.loads(pickle.dumps(tasks[3])) == tasks[3]
     assert pickle.loads(pickle.dumps(plan.context)).scans == plan.context.scans
@@ -68,8 +67,7 @@ def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
     numbered = list(enumerate(plan.tasks())) * 2
     random.Random(1).shuffle(numbered)
     results = {number: run_task(context, pickle.loads(pickle.dumps(task)))[0] for number, task in numbered}
-    expected = query_cube(CUBE, store_factory, partition_by="p")
-    for number, df in enumerate(expected):
+    for number, df in enumerate(query_cube(CUBE, store_factory, partition_by="p")):
         pd.testing.assert_frame_equal(results[number].to_pandas(), df)
 
 

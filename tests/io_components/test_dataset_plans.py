@@ -129,8 +129,7 @@ def test_finishing_twice_changes_nothing(stored):
 def test_tasks_of_an_index_build_travel(stored):
     context, tasks = build_index.plan_index_build(DatasetFactory("u", stored), ["n"], partitions_per_task=5)
     results = [travelled(build_index.run_index_build(travelled(context), task)) for task in travelled(tasks)]
-    dataset = build_index.finish_index_build(context, results[::-1])
-    index = dataset.load_all_indices(stored).indices["n"]
+    index = build_index.finish_index_build(context, results[::-1]).load_all_indices(stored).indices["n"]
     assert list(index.index_dct) == list(range(60))
     again = build_index.finish_index_build(context, results)
     assert again.load_all_indices(stored).indices["n"].index_dct.keys() == index.index_dct.keys()

@@ -36,8 +36,7 @@ def test_dispatch_by_suffix(blobs, serializer):
 
 @pytest.mark.parametrize("kind", [lambda b: b, lambda b: b.store, lambda b: lambda: b.store])
 def test_all_kinds_of_stores(blobs, kind):
-    df = pd.DataFrame({"x": [1]})
-    key = ParquetSerializer().store(kind(blobs), "key", df)
+    key = ParquetSerializer().store(kind(blobs), "key", pd.DataFrame({"x": [1]}))
     assert ParquetSerializer.restore_dataframe(kind(blobs), key)["x"].tolist() == [1]
 
 
@@ -106,8 +105,7 @@ def test_columns_and_filters(blobs, serializer, kwargs, expected):
 @pytest.mark.parametrize("predicates, rows", [(None, 3), ([[("x", ">", 1)]], 2)])
 def test_rows_without_columns(blobs, serializer, predicates, rows):
     key = serializer.store(blobs, "key", pd.DataFrame({"x": [1, 2, 3]}))
-    df = serializer.restore_dataframe(blobs, key, columns=[], predicates=predicates)
-    assert df.shape == (rows, 0)
+    assert serializer.restore_dataframe(blobs, key, columns=[], predicates=predicates).shape == (rows, 0)
 
 
 def test_filter_df():

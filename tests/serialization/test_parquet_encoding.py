@@ -39,8 +39,7 @@ def test_regular_repetition_is_seen(period):
 
 
 def test_dictionaries_are_begun_where_they_pay():
-    values = RANDOM.permutation(np.arange(600_000) // 3)
-    assert dictionary_columns(pa.table({"v": values})) == []
+    assert dictionary_columns(pa.table({"v": RANDOM.permutation(np.arange(600_000) // 3)})) == []
     assert dictionary_columns(pa.table({"x": [1] * 999})) == []
     assert dictionary_columns(pa.table({"x": pa.array([], pa.int64())})) == []
     assert codecs(pa.table({"v": NOISE}), ["v"], "ZSTD") == "ZSTD"
@@ -66,8 +65,7 @@ def test_dictionaries_are_begun_where_they_pay():
 )
 @pytest.mark.parametrize("length", [1_000, 10_000])
 def test_all_types(value, length):
-    table = pa.table({"v": pa.array([value, None] * (length // 2))})
-    found, read = encoded(table)
+    found, read = encoded(pa.table({"v": pa.array([value, None] * (length // 2))}))
     assert read.column("v").to_pylist() == [value, None] * (length // 2)
     assert len(found) == (value is not None and value is not True)
 

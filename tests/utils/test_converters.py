@@ -120,8 +120,7 @@ TIMES = pd.Timestamp("2020-01-01 01:02")
     ],
 )
 def test_values_from_text(pa_type, text, expected):
-    converter = pickle.loads(pickle.dumps(converters.get_str_to_python_converter(pa_type)))
-    value = converter(text)
+    value = pickle.loads(pickle.dumps(converters.get_str_to_python_converter(pa_type)))(text)
     assert value == expected
     assert type(value) is type(expected)
 

@@ -104,9 +104,6 @@ def test_an_answer_that_is_lost_while_others_go_on(store):
     assert values(store) == [2, 3, 4, 5, 5]
 
 
-# inputs and places -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "inputs, places, expected",
     [
@@ -123,8 +120,7 @@ def test_an_answer_that_is_lost_while_others_go_on(store):
 )
 def test_places(store, inputs, places, expected):
     known = labels(store)
-    new = written(store, *([9] if places is None or len(places) == 1 else [9, 8]))
-    delta = new.change_set(
+    delta = written(store, *([9] if places is None or len(places) == 1 else [9, 8])).change_set(
         replaces=pa.array([known[i] for i in inputs]),
         replaces_at=None if places is None else pa.array([known[i] for i in places]),
     )

@@ -555,8 +555,7 @@ def test_text_of_queries_that_is_refused(text, problem):
 def test_words_of_sql_join(text, expected):
     assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
     lower_text = text.replace("AND", "and").replace("OR", "or").replace("NOT", "not")
-    lower = parse_conditions(lower_text, QUERY_TYPES)
-    assert lower == Conjunction(expected) or "'" in text
+    assert parse_conditions(lower_text, QUERY_TYPES) == Conjunction(expected) or "'" in text
 
 
 JOINED = [
@@ -625,8 +624,7 @@ JSON_CONDITIONS = st.one_of(
 def test_json_round_trip(conjunction):
     array = json.loads(json.dumps(conjunction.to_jsonarray()))
     before = copy.deepcopy(array)
-    back = Conjunction.from_jsonarray(array)
-    assert repr(back) == repr(conjunction)  # tells 1 from 1.0 and True
+    assert repr(Conjunction.from_jsonarray(array)) == repr(conjunction)  # tells 1 from 1.0 and True
     assert array == before
 
 

@@ -33,8 +33,7 @@ FIT = {
 
 @pytest.mark.parametrize("enrich", FIT.values(), ids=FIT.keys())
 def test_datasets_that_fit(store_factory, enrich):
-    datasets = stored(store_factory, enrich=enrich)
-    checked = check_datasets(datasets, CUBE_XY)
+    checked = check_datasets(stored(store_factory, enrich=enrich), CUBE_XY)
     assert list(checked) == ["enrich", "seed"]
     assert checked["seed"].primary_indices_loaded
     assert set(checked["seed"].indices) == {"p", "x"}

@@ -39,8 +39,6 @@ KTK = [
 ]
 KLEE = [name.replace("ktk_cube", "klee") for name in KTK]
 
-# datasets ----------------------------------------------------------------------------------------
-
 
 def test_ids_are_those_of_headers_below_the_prefix(built):
     headers = ("cube++zz.by-dataset-metadata.msgpack.zstd", "cube2++a.by-dataset-metadata.json")
@@ -132,9 +130,6 @@ def test_checked_datasets(built, only, ids):
 def test_datasets_that_are_missing(built, only, fragment):
     with pytest.raises(ValueError, match=fragment):
         api.discover_datasets(CUBE_PQ, built, only)
-
-
-# cube --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

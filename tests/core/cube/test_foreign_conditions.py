@@ -274,8 +274,7 @@ def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
 def test_all_operations_take_conditions_of_other_libraries(tmp_path, form):
     store = STORES["memory"](tmp_path)
     api.build_cube(CITIES, CUBE, store)
-    opened = api.open_cube(CUBE, store)
-    assert sorted(opened.query(form).to_pandas()["CITY"]) == ["Bonn", "Ulm"]
+    assert sorted(api.open_cube(CUBE, store).query(form).to_pandas()["CITY"]) == ["Bonn", "Ulm"]
     lazy = api.scan_cube(CUBE, store, form).filter(pl.col("PEOPLE") > 200).collect()
     assert lazy["CITY"].to_list() == ["Bonn"]
     assert "to read:    1 file in 1 partition" in str(api.explain_query(CUBE, store, form))

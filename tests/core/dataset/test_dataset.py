@@ -234,8 +234,7 @@ def test_attributes_and_copies():
     )
     assert DatasetMetadata("u").tables == []
     assert DatasetMetadata("u", schema=SCHEMA, table_name="t").tables == ["t"]
-    two = {"a": Partition("a", {"y": "u/y/a", "x": "u/x/a"})}
-    assert DatasetMetadata("u", two).tables == ["x", "y"]
+    assert DatasetMetadata("u", {"a": Partition("a", {"y": "u/y/a", "x": "u/x/a"})}).tables == ["x", "y"]
     assert DatasetMetadata("u", {"a": Partition("a", {"core": "u/core/a"})}).table_name == "core"
     ds = dataset(extra={"newer": 1}, table_schemas={"table": SCHEMA})
     assert ds.copy(schema=None).key_columns()["p"].to_pylist() == [1, 2, 2]
@@ -276,8 +275,7 @@ def test_datasets_are_small_when_pickled():
     table = PartitionTable.from_labels("u", "table", labels)
     index = ExplicitSecondaryIndex("v", {float(i): [label] for i, label in enumerate(labels)})
     ds = dataset(indices={"v": index}).copy(partitions=table, partition_keys=["KLEE_TS", "p"], schema=None)
-    copied = pickle.loads(pickle.dumps(ds))
-    assert copied == ds
+    assert pickle.loads(pickle.dumps(ds)) == ds
     assert len(pickle.dumps(ds)) < 200_000
 
 
@@ -419,8 +417,7 @@ def test_files_tell_the_partitions_where_the_header_does_not():
 
 
 def test_partition_keys_that_the_header_lacks_are_told_by_files_and_labels():
-    content = without("partitions", "indices", "partition_keys")
-    blobs = stored(content)
+    blobs = stored(without("partitions", "indices", "partition_keys"))
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == []
     blobs.put("u/table/q%20=x/p=1/a.parquet", b"")
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == ["q ", "p"]

@@ -118,8 +118,6 @@ def test_just_the_needed_indices_are_loaded():
         ds.load_indices(["w"], blobs)
 
 
-# nothing that matches is ever pruned
-
 ROWS = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.sampled_from(["x", "y", None])), max_size=3)
 IN = st.sampled_from(["in", "not in"])
 LITERALS = st.one_of(

@@ -216,8 +216,7 @@ def test_dictionary_that_changes_while_it_is_listed():
                 if number == 0 and len(self.d) < 5:
                     self.d[f"d/{len(self.d)}"] = b"1"
 
-    blobs = open_blobs(Changing(store.d))
-    assert len(blobs.list("d/")) == 5
+    assert len(open_blobs(Changing(store.d)).list("d/")) == 5
 
 
 def test_other_errors_of_listing_surface():

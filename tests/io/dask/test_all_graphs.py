@@ -127,9 +127,6 @@ def states(store):
     return {key: data for key, data in snapshot(store).items() if "/table/p=" not in key}
 
 
-# -- building ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
 def test_building_a_graph_computes_and_writes_nothing(built, lazy):
     def never(*_args, **_kwargs):
@@ -169,8 +166,6 @@ def test_stores_of_datasets_that_cannot_travel_are_refused(built, name):
     with pytest.raises(TypeError, match="UnpicklableStore"):
         ALL[name](built())
 
-
-# -- tasks ---------------------------------------------------------------------------------------------------
 
 NAMES = {
     "cube bag build": {"build_cube-write", "build_cube-commit"},
@@ -212,9 +207,6 @@ def test_many_inputs_are_merged_in_a_tree(built, name):
     written = result[0] if isinstance(result, list) else result
     dataset = written["seed"] if name in CUBE_WRITES else written
     assert len(dataset.partitions) == 70 + {"append": 2, "update": 1}.get(name.split()[-1], 0)
-
-
-# -- failures and repetition ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)

@@ -139,8 +139,7 @@ def test_a_worker_that_is_killed_with_the_result_of_the_commit(client, store):
     ((worker,),) = client.who_has(future).values()
     pids = client.run(os.getpid)
     os.kill(pids[worker], signal.SIGKILL)
-    result = future.result()
-    assert set(result) == set(IDS)
+    assert set(future.result()) == set(IDS)
     assert file_keys(store, "cube++seed") == before
     assert payload(store) == [v for p in range(4) for v in (p, -p)]
     check_integrity(store)

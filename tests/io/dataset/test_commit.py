@@ -98,9 +98,6 @@ def test_nothing_written(stored, data):
             api.commit_dataset(stored, "u", handle)
 
 
-# what is refused --------------------------------------------------------------------------------------------
-
-
 def test_no_data(stored):
     with pytest.raises(TypeError, match="data"):
         api.write_single_partition(stored, "u")
@@ -173,9 +170,6 @@ def _of_table(df, table):
     store = get_store_from_url("hmemory://")
     api.store_dataframes_as_dataset(store, "u", [df], partition_on="p", table_name=table)
     return api.write_single_partition(store, "u", df, table_name=table)
-
-
-# agreement with what others do meanwhile --------------------------------------------------------------------
 
 
 def test_index_that_was_added_after_writing(stored):

@@ -37,15 +37,13 @@ def same(source, target, source_uuid, target_uuid):
 @pytest.mark.parametrize("name", ["v", "u2", "a+b-C_1", "uuu"])
 def test_other_name(stored, name):
     before = snapshot(stored)
-    result = eager.copy_dataset("u", stored, target_dataset_uuid=name)
-    ((key, dataset),) = result.items()
+    ((key, dataset),) = eager.copy_dataset("u", stored, target_dataset_uuid=name).items()
     assert key in keys(stored)
     assert key.startswith(f"{name}.by-dataset-metadata.")
     assert dataset == DatasetMetadata.load_from_store(name, stored)
     same(stored, stored, "u", name)
     assert {key: data for key, data in snapshot(stored).items() if key in before} == before
-    tracked = DatasetMetadata.storage_keys(name, stored)
-    assert len(tracked) == 1 + 1 + 1 + 4  # header, schema, index, files
+    assert len(DatasetMetadata.storage_keys(name, stored)) == 1 + 1 + 1 + 4  # header, schema, index, files
 
 
 def test_other_store(stored, other_store_factory):

@@ -427,8 +427,7 @@ def test_files_of_another_serializer(io, memory):
 
 
 def test_table_name(io, memory):
-    dataset = io.store(memory, [XY], table_name="core")
-    assert dataset.tables == ["core"]
+    assert io.store(memory, [XY], table_name="core").tables == ["core"]
     assert "u/core/_common_metadata" in keys(memory)
     assert all_rows(io.read(memory)) == [rows(XY)]
 

@@ -41,8 +41,7 @@ def left(store, column="x"):
 
 @pytest.mark.parametrize("delete", FACADES.values(), ids=FACADES.keys())
 def test_rows_are_deleted(stored, delete):
-    counts = delete("u", stored, [[("x", "==", 2)], [("p", "==", "b")]])
-    assert counts["rows_deleted"] == 3
+    assert delete("u", stored, [[("x", "==", 2)], [("p", "==", "b")]])["rows_deleted"] == 3
     assert left(stored) == [1, 4, 11, 12, 14]
     check_integrity(stored)
     assert sorted(index(stored, "x")) == [1, 4, 11, 12, 14]
@@ -209,8 +208,7 @@ def test_random_deletions_leave_what_a_filter_does(memory, seed):
         )
         for _ in range(3)
     ]
-    keys_of = [[], ["p"], ["p", "x"]][seed % 3]
-    api.store_dataframes_as_dataset(memory, "u", inputs, partition_on=keys_of)
+    api.store_dataframes_as_dataset(memory, "u", inputs, partition_on=[[], ["p"], ["p", "x"]][seed % 3])
 
     def counted(df):
         return Counter(df[["p", "x", "w"]].astype(str).itertuples(index=False, name=None))

@@ -104,8 +104,7 @@ def test_pandas(directory):
 def test_frames_of_other_engines_are_input(tmp_path):
     store = f"hfs://{tmp_path}"
     polars = pl.DataFrame(ROWS)
-    relation = duckdb.from_arrow(polars.to_arrow())
-    for uuid, data in (("polars", polars), ("duckdb", relation)):
+    for uuid, data in (("polars", polars), ("duckdb", duckdb.from_arrow(polars.to_arrow()))):
         store_dataframes_as_dataset(store, uuid, [data], partition_on=KEYS)
         assert by_sales(read_table_arrow(uuid, store).to_pydict()) == by_sales(ROWS)
         assert read_table(uuid, store).dtypes["STORE_ID"] == "int64"

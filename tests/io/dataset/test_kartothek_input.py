@@ -29,8 +29,7 @@ def tables(store, uuid="u"):
 @deprecated
 @pytest.mark.parametrize("form", list(FORMS))
 def test_a_table_with_its_name(io, memory, form):
-    dataset = io.store(memory, [FORMS[form]])
-    assert dataset.table_name == "core"
+    assert io.store(memory, [FORMS[form]]).table_name == "core"
     io.update(memory, [FORMS[form], None])
     assert tables(memory) == {"core"}
     assert sorted(row for df in io.read(memory) for row in df["x"]) == [1, 1, 2, 2]

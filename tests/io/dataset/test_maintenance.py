@@ -9,20 +9,13 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
-from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
-)
+from kartothek_cube.io_components.write import build_index
 from tests.support.crash import stores_after_faults
 from tests.support.stored_files import check_integrity, frame, header, index, keys, labels, snapshot
 from tests.support.stores import CountingStore, FaultyStore
 
 PXY = frame(p=[1, 1, 2], x=[1, 2, 3], y=["a", None, "a"])
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
-
-
-# indices ----------------------------------------------------------------------------------------------------
 
 
 def test_build_indices(store_factory):
@@ -94,22 +87,23 @@ def test_columns_that_cannot_be_indexed(memory, columns, error, text):
 def test_only_the_columns_of_the_index_are_read(memory):
     """Tasks of one partition each, run out of order, give the same indices as one task."""
     eager.store_dataframes_as_dataset(memory, "u", [PXY, PXY], partition_on="p")
-    context, tasks = plan_index_build(DatasetFactory("u", memory), ["x", "y"], partitions_per_task=1)
+    context, tasks = build_index.plan_index_build(
+        DatasetFactory("u", memory), ["x", "y"], partitions_per_task=1
+    )
     assert len(tasks) == 4
-    finish_index_build(context, [run_index_build(context, task) for task in reversed(tasks)])
+    build_index.finish_index_build(
+        context, [build_index.run_index_build(context, task) for task in reversed(tasks)]
+    )
     check_integrity(memory)
 
 
 def test_partitions_that_come_and_go_while_indices_are_built(memory):
     eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
-    context, tasks = plan_index_build(DatasetFactory("u", memory), ["x"])
-    results = [run_index_build(context, task) for task in tasks]
+    context, tasks = build_index.plan_index_build(DatasetFactory("u", memory), ["x"])
+    results = [build_index.run_index_build(context, task) for task in tasks]
     eager.update_dataset_from_dataframes([PXY.assign(x=7)], memory, "u", delete_scope=[{"p": 1}])
-    finish_index_build(context, results)
+    build_index.finish_index_build(context, results)
     check_integrity(memory)
-
-
-# garbage ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -145,9 +139,8 @@ def test_leftovers_of_writers_that_died(tmp_path):
     eager.store_dataframes_as_dataset(store, "u", [PXY], partition_on="p", secondary_indices="x")
     before = keys(store)
     name = "0123456789abcdef" * 2
-    left = [f"u.{name}.tmp", f"u/table/p=1/a.{name}.tmp", f"u/indices/x/b.{name}.tmp"]
     others = [f"v.{name}.tmp", "u.tmp", "u.x.tmp"]
-    for key in [*left, *others]:
+    for key in [*[f"u.{name}.tmp", f"u/table/p=1/a.{name}.tmp", f"u/indices/x/b.{name}.tmp"], *others]:
         (tmp_path / "store" / key).write_bytes(b"")
     eager.garbage_collect_dataset("u", store)
     assert keys(store) == before | set(others)
@@ -191,9 +184,6 @@ def test_missing_dataset(memory, function):
 def test_ambiguous_dataset(function, arguments):
     with pytest.raises(ValueError, match="factory"):
         function(*arguments)
-
-
-# deletion ---------------------------------------------------------------------------------------------------
 
 
 def test_delete(littered):

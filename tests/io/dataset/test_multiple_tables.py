@@ -113,8 +113,7 @@ def test_indices(tables):
         for column in ("num", "info")
     }
     assert tables_by_column == {"num": ["core"], "info": ["helper"]}
-    dataset = api.build_dataset_indices(tables, UUID, ["num", "info"])
-    loaded = dataset.load_all_indices(tables)
+    loaded = api.build_dataset_indices(tables, UUID, ["num", "info"]).load_all_indices(tables)
     assert set(loaded.indices) >= {"num", "info", "key", "part"}
     for column, (name,) in tables_by_column.items():
         values = api.read_table(UUID, tables, table_name=name)[column].dropna().unique()

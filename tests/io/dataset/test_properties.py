@@ -172,8 +172,7 @@ def check_removal(frames, steps):
     def factory() -> Any:
         return store
 
-    options = {"partition_on": "p", "secondary_indices": "x"}
-    api.store_dataframes_as_dataset(store, "u", frames, **options)
+    api.store_dataframes_as_dataset(store, "u", frames, partition_on="p", secondary_indices="x")
     model = [part for df in frames for part in _parts(df)]
     for scope, new in steps:
         api.update_dataset_from_dataframes(new, store, "u", delete_scope=scope)

@@ -33,9 +33,6 @@ def flat(memory):
     return memory
 
 
-# columns and order ------------------------------------------------------------------------------------------
-
-
 def test_frames_come_in_the_order_of_commit_with_all_columns(io, parted):
     assert [list(df.columns) for df in io.read(parted)] == [["p", "q", "z", "y"]] * 3
     assert list(api.read_table("u", parted).columns) == ["p", "q", "y", "z"]
@@ -97,9 +94,6 @@ def test_bad_arguments(io, flat, arguments, error, text):
         io.read(flat, **arguments)
 
 
-# predicates -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pushdown", [True, False])
 @pytest.mark.parametrize(
     "predicates, found",
@@ -147,9 +141,6 @@ def test_planning_reads_header_schema_and_needed_indices(parted):
         ("get", "u/table/_common_metadata"),
         ("get", index_key),
     ]
-
-
-# types ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_object", [True, False])
@@ -261,9 +252,6 @@ def test_narrow_and_wide_files(memory):
     pdt.assert_frame_equal(api.read_table("u", memory), frame(x=[1, 2**40, 3]))
 
 
-# categoricals -----------------------------------------------------------------------------------------------
-
-
 def test_categories_per_partition(io, memory):
     io.store(memory, [frame(x=["b", "a", "b"]), frame(x=["c", None, "a"])])
     frames = io.read(memory, categoricals=["x"])
@@ -314,9 +302,6 @@ def test_categories_of_nothing(memory):
     assert api.read_table("v", memory, categoricals=["x"])["x"].isna().tolist() == [True]
 
 
-# nothing to read --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("as_object", [True, False])
 @pytest.mark.parametrize("columns", [None, ["d", "p"], []])
 def test_empty_table_has_the_types_of_other_results(io, memory, as_object, columns):
@@ -351,9 +336,6 @@ def test_dataset_without_partitions(io, memory):
 def test_rows_that_all_fail_leave_an_empty_frame(io, flat):
     found = all_rows(io.read(flat, predicates=[[("x", "==", 3)]]))
     assert found == [{"y": [], "x": []}, {"y": ["c"], "x": [3]}]
-
-
-# which dataset ----------------------------------------------------------------------------------------------
 
 
 def test_missing_dataset(io, memory):

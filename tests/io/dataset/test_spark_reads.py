@@ -37,8 +37,7 @@ def test_types_of_columns_and_partition_columns(spark, tmp_path):
     )
     api.store_dataframes_as_dataset(local(tmp_path / "store"), "u", [df], partition_on=["p", "q", "d"])
     read = spark.read.parquet(str(tmp_path / "store" / "u" / "table")).sort("x")
-    types = {field.name: field.dataType.simpleString() for field in read.schema}
-    assert types == {
+    assert {field.name: field.dataType.simpleString() for field in read.schema} == {
         "x": "bigint",
         "t": "timestamp_ntz",
         "v1": "string",
@@ -46,8 +45,7 @@ def test_types_of_columns_and_partition_columns(spark, tmp_path):
         "q": "string",
         "d": "date",
     }
-    rows = [row.asDict() for row in read.collect()]
-    assert rows == [
+    assert [row.asDict() for row in read.collect()] == [
         {
             "x": 10,
             "t": datetime.datetime(2020, 1, 1, 3, 4, 5),

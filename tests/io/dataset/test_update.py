@@ -372,8 +372,7 @@ def test_kartothek_updated_a_msgpack_dataset(io, store_factory):
     """Its updates put a header in JSON, and leave the outdated one, which has the same time of creation."""
     io.store(store_factory, [PX], metadata_storage_format="msgpack")
     updated = api.DatasetMetadata.load_from_store("u", store_factory).copy(extra={})
-    store = api.ensure_store(store_factory)
-    store.put("u.by-dataset-metadata.json", updated.to_json())
+    api.ensure_store(store_factory).put("u.by-dataset-metadata.json", updated.to_json())
     io.update(store_factory, [PX])
     assert [key for key in keys(store_factory) if "/" not in key] == ["u.by-dataset-metadata.json"]
     assert len(io.read(store_factory)) == 2
@@ -478,6 +477,5 @@ def test_rows_with_other_columns(io, memory):
     result = pd.concat(io.read(memory)).sort_values(["z", "x"])
     assert result["z"].tolist()[:2] == [1.5, 2.5]
     assert result["y"].isna().tolist() == [True, True, False, False]
-    found = pd.concat(io.read(memory, predicates=[[("z", ">", 2.0), ("x", "==", 2)]]))
-    assert found["x"].tolist() == [2]
+    assert pd.concat(io.read(memory, predicates=[[("z", ">", 2.0), ("x", "==", 2)]]))["x"].tolist() == [2]
     assert api.verify_dataset("u", memory).ok

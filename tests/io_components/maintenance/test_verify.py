@@ -291,8 +291,7 @@ def test_repair(store, name):
     assert report.ok
     assert [problem.kind for problem in report.repaired] == kinds(broken)
     assert api.verify_cube(CUBE, store).ok
-    after = header(lambda: store, "cube++seed")
-    assert after["partitions"] == before["partitions"]
+    assert header(lambda: store, "cube++seed")["partitions"] == before["partitions"]
     assert f"repaired: {broken.problems[0].dataset}: " in repr(report)
 
 
@@ -459,8 +458,7 @@ CONTENT = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.sets(st.inte
 def test_indices_against_data(data, said):
     store = memory()
     dfs = [frame(x=[v for v, where in data.items() if n in where] or ["e"]) for n in range(4)]
-    dataset = eager.store_dataframes_as_dataset(store, "u", dfs, secondary_indices="x")
-    labels = list(dataset.partitions)
+    labels = list(eager.store_dataframes_as_dataset(store, "u", dfs, secondary_indices="x").partitions)
     content = {v: [labels[n] for n in sorted(where)] for v, where in said.items()}
     others = [n for n in range(4) if dfs[n]["x"].tolist() == ["e"]]
     if others:

@@ -47,8 +47,7 @@ def writes(draw):
         size = st.integers(1, 4)
         result[name] = frames = []
         for _ in range(draw(size)):
-            cells = draw(CELLS)
-            df = pd.DataFrame([{"p": p, "q": q, "x": x} for (p, q), x in cells])
+            df = pd.DataFrame([{"p": p, "q": q, "x": x} for (p, q), x in draw(CELLS)])
             df = df[["x", *keys]].drop_duplicates(ignore_index=True)
             df[column] = np.arange(len(df)).astype(draw(st.sampled_from(types)))
             if name == "seed":
@@ -63,8 +62,7 @@ def written(data, where, tmp_path_factory):
     path = tmp_path_factory.mktemp("store")
     store = memory() if where == "memory" else get_store_from_url(f"hfs://{path}")
     first = {name: frames[0] for name, frames in data.items()}
-    keys = {name: list(DATASETS[name][0]) for name in data}
-    api.build_cube(first, CUBE, store, partition_on=keys)
+    api.build_cube(first, CUBE, store, partition_on={name: list(DATASETS[name][0]) for name in data})
     for name, frames in data.items():
         for df in frames[1:]:
             api.append_to_cube({name: df}, CUBE, store)

@@ -78,8 +78,7 @@ def test_index_has_each_value_with_its_partitions(dtype, data):
     labels = [f"p={number}/a" for number in range(len(partitions))]
     stored = pa.string() if pa.types.is_null(dtype) or pa.types.is_dictionary(dtype) else dtype
     repeated = [pa.array(part, dtype).take(np.tile(np.arange(len(part)), times)) for part in partitions]
-    tables = [pa.table({"x": part}) for part in repeated]
-    index = index_entries_of("x", labels, tables, stored).entries
+    index = index_entries_of("x", labels, [pa.table({"x": part}) for part in repeated], stored).entries
     found = {value for part in partitions for value in part if value is not None and value == value}
     pairs = list(zip(labels, partitions, strict=True))
     has = {value: [label for label, part in pairs if value in part] for value in found}

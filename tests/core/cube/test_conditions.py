@@ -86,10 +86,8 @@ def test_isin(values, expected):
 @pytest.mark.parametrize(
     "start, stop, part",
     [
-        (1, 2, [("x", ">=", 1), ("x", "<", 2)]),
-        (1, None, [("x", ">=", 1)]),
-        (None, 2, [("x", "<", 2)]),
-        (None, None, []),
+        *((1, 2, [("x", ">=", 1), ("x", "<", 2)]), (None, None, [])),
+        *((1, None, [("x", ">=", 1)]), (None, 2, [("x", "<", 2)])),
     ],
 )
 def test_interval(start, stop, part):
@@ -224,10 +222,8 @@ A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
         *((Conjunction(nothing), ()) for nothing in (None, [])),
         *((Conjunction(one), (A,)) for one in (A, [Conjunction(None), A])),
         (Conjunction(c for c in (B, A)), (B, A)),
-        *(
-            (two, (A, B))
-            for two in (Conjunction(Conjunction([A, B])), Conjunction.from_two(A, Conjunction(B)))
-        ),
+        (Conjunction(Conjunction([A, B])), (A, B)),
+        (Conjunction.from_two(A, Conjunction(B)), (A, B)),
         (Conjunction([A | B, Conjunction(D)]), (A | B, D)),
     ],
 )
@@ -294,9 +290,6 @@ TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
         ("i<=1", C("i") <= 1),
         (" ( i  <= \n 1 ) ", C("i") <= 1),
         ("i <1", C("i") < 1),
-        ("i>1", C("i") > 1),
-        ("i >= 1", C("i") >= 1),
-        ("i!=1", C("i") != 1),
         ("a-ö.1 == -1", C("a-ö.1") == -1),
         ("f > 1e3", C("f") > 1000.0),
         ("b == Yes", C("b") == True),  # noqa: E712
@@ -433,11 +426,10 @@ def test_joined_conditions_that_are_none(text):
 @pytest.mark.parametrize(
     "text, problem",
     [
-        *((text, "unknown column ii; did you mean i") for text in ("ii is null", "ii == 1 | i == 1")),
-        *(
-            (text, "'x' does not fit, column 'i' has type int64")
-            for text in ("i in (1, x)", "i == x | i == 1")
-        ),
+        ("ii is null", "unknown column ii; did you mean i"),
+        ("ii == 1 | i == 1", "unknown column ii; did you mean i"),
+        ("i in (1, x)", "'x' does not fit, column 'i' has type int64"),
+        ("i == x | i == 1", "'x' does not fit, column 'i' has type int64"),
     ],
 )
 def test_joined_conditions_with_values_that_do_not_fit(text, problem):
@@ -595,9 +587,10 @@ def test_joined_conditions_flatten():
         either.split_by_column()
 
 
-@pytest.mark.parametrize(
-    "prefix, after", [("a", "b"), ("a\U0010ffff", "b"), ("\U0010ffff", None), ("\ud7ff", "\ue000")]
-)
+AFTER = {"a": "b", "a\U0010ffff": "b", "\U0010ffff": None, "\ud7ff": "\ue000"}
+
+
+@pytest.mark.parametrize("prefix, after", AFTER.items())
 def test_startswith_is_a_range(prefix, after):
     upper = [] if after is None else [("s", "<", after)]
     assert C("s").startswith(prefix).predicate_part == [("s", ">=", prefix), *upper]
@@ -731,31 +724,3 @@ def test_filter_df_keeps_any_index_and_other_columns():
 def test_filter_df_casts_nothing(condition, frame):
     with pytest.raises(TypeError, match=condition.column):
         condition.filter_df(frame)
-
-
-VALUES = st.none() | st.integers(0, 3)
-SOME = st.lists(st.integers(0, 3), max_size=3)
-SMALL = st.one_of(
-    *(conditions_on(column, st.integers(0, 3)) for column in "xy"),
-    st.builds(IsInCondition, st.sampled_from("xy"), SOME),
-    st.builds(InIntervalCondition, st.sampled_from("xy"), VALUES, VALUES),
-)
-
-
-def _matches(condition: Condition, row: dict[str, int | None]) -> bool:
-    """What a condition means, said in Python."""
-    value = row[condition.column]
-    if not condition.active:
-        return True
-    if value is None:
-        return False
-    if isinstance(condition, IsInCondition):
-        return value in condition.value
-    return all(COMPARISONS[op][0](value, limit) for _, op, limit in condition.predicate_part)
-
-
-@given(st.lists(st.fixed_dictionaries({"x": VALUES, "y": VALUES})), st.lists(SMALL, max_size=3))
-def test_filter_df_against_python(rows, conditions):
-    df = pd.DataFrame(rows, columns=["x", "y"], dtype="Int64")
-    expected = [n for n, row in enumerate(rows) if all(_matches(condition, row) for condition in conditions)]
-    assert Conjunction(conditions).filter_df(df).index.tolist() == expected

@@ -20,14 +20,10 @@ LABELS = ["p=1/d=2020-01-31/a", "p=1/d=2020-02-01/a", "p=2/d=2020-01-31/a", "p=2
 
 def dataset(**indices: dict[Any, list[int]]) -> DatasetMetadata:
     """A dataset with four partitions; indices hold their positions."""
-    made = {
-        column: ExplicitSecondaryIndex(
-            column,
-            {v: [LABELS[i] for i in where] for v, where in dct.items()},
-            dtype=SCHEMA.field(column).type,
-        )
-        for column, dct in indices.items()
-    }
+    made = {}
+    for column, dct in indices.items():
+        labels = {v: [LABELS[i] for i in where] for v, where in dct.items()}
+        made[column] = ExplicitSecondaryIndex(column, labels, dtype=SCHEMA.field(column).type)
     table = PartitionTable.from_labels("u", "table", LABELS)
     return DatasetMetadata("u", table, indices=made, partition_keys=["p", "d"], schema=SCHEMA)
 
@@ -80,12 +76,8 @@ def test_nulls_are_in_no_index_but_may_be_in_any_file(literal, expected):
 @pytest.mark.parametrize(
     "literal",
     [
-        ("p", "==", "1"),
-        ("p", "==", None),
-        ("d", "==", 1),
-        ("v", "==", "1"),
-        ("v", "in", ["1", None]),
-        ("w", "<", 1),
+        *(("p", "==", "1"), ("p", "==", None), ("d", "==", 1)),
+        *(("v", "==", "1"), ("v", "in", ["1", None]), ("w", "<", 1)),
     ],
 )
 @pytest.mark.parametrize("rows", [4, 0])

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,20 +133,6 @@ def test_patched_instance_is_not_bypassed(store):
         (lambda blobs: blobs.delete(["e/a/f", "old"]), [""]),
         (lambda blobs: blobs.delete([]), []),
     ],
-    ids=[
-        "data",
-        "durable",
-        "index",
-        "new header",
-        "put header",
-        "header",
-        "flush",
-        "flush missing",
-        "flush nothing",
-        "delete_if",
-        "delete",
-        "delete nothing",
-    ],
 )
 @pytest.mark.parametrize("durable", [True, False])
 def test_what_is_flushed(store, root, monkeypatch, write, flushed, durable):
@@ -233,7 +220,7 @@ def before_flushes(monkeypatch, action) -> None:
 
 
 @pytest.mark.parametrize(
-    "mask, perm, expected", [(0o022, None, 0o644), (0o077, None, 0o600), (0o022, 0o640, 0o640)]
+    "mask, perm, expected", [(0o22, None, 0o644), (0o77, None, 0o600), (0o22, 0o640, 0o640)]
 )
 def test_permissions(root, mask, perm, expected):
     before = os.umask(mask)
@@ -470,7 +457,6 @@ print(child, flush=True)
         (lambda blobs: blobs.get("f"), False),
         (lambda blobs: blobs.list(""), False),
     ],
-    ids=["put_if", "delete_if", "put header", "delete header", "put data", "delete data", "get", "list"],
 )
 def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
     for key in ("f", "d/f"):
@@ -487,7 +473,6 @@ def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
 
 @pytest.mark.parametrize("code, raises", [(errno.EINVAL, False), (errno.EIO, True)])
 def test_directories_that_cannot_be_flushed(blobs, monkeypatch, code, raises):
-
     def refuse(path: Path) -> None:
         if path.is_dir():
             raise OSError(code, "no")
@@ -523,11 +508,13 @@ def outside(tmp_path) -> Path:
     return folder
 
 
+def call(blobs, key, name):
+    return getattr(blobs, name)(key)
+
+
 READS = ("get", "get_with_token", "size", "exists", "open_read", "local_path")
 ACCESSES = {
-    **{
-        name: lambda blobs, key, name=name: getattr(blobs, name)(key) for name in (*READS, "list", "list_dir")
-    },
+    **{name: partial(call, name=name) for name in (*READS, "list", "list_dir")},
     "put": lambda blobs, key: blobs.put(key, b"1"),
     "put_if": lambda blobs, key: blobs.put_if(key, b"1", None),
     "open_write": lambda blobs, key: blobs.open_write(key).__enter__(),
@@ -620,8 +607,5 @@ def test_many_directories(blobs, monkeypatch):
 @pytest.mark.parametrize("size", [0, 6, 7, 8, 100])
 def test_all_is_read_whatever_the_size_seemed_to_be(tmp_path, size):
     (tmp_path / "a").write_bytes(b"content")
-    descriptor = os.open(tmp_path / "a", os.O_RDONLY)
-    try:
-        assert local.read_all(descriptor, size) == b"content"
-    finally:
-        os.close(descriptor)
+    with open(tmp_path / "a", "rb") as file:
+        assert local.read_all(file.fileno(), size) == b"content"

@@ -15,10 +15,7 @@ from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFaile
 from kartothek_cube.core.store.resolve import GenericBlobStore
 from kartothek_cube.testing import CompareAndSwapContract, StoreContract, increment_counter
 from tests.support import stores
-
-
-def memory() -> KeyValueStore:
-    return get_store_from_url("hmemory://")
+from tests.support.cubes import memory
 
 
 def directory(tmp_path) -> KeyValueStore:
@@ -277,7 +274,6 @@ def test_slow_memory_loses_no_update():
         (lambda blobs: blobs.put("d/f", b"3"), False),
         (lambda blobs: blobs.get("f"), False),
     ],
-    ids=["put header", "delete header", "put data", "get"],
 )
 def test_what_waits_for_a_swap_by_others(change, waits):
     store = stores.FaultyStore(memory())

@@ -45,15 +45,8 @@ def test_round_trip():
 @pytest.mark.parametrize(
     "marks",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"[" * 100_000,
-        b'{"creation_time": 1}',
-        b'{"others": []}',
-        b'{"others": {"a": 1}}',
-        b'{"others": {"a": "!"}}',
-        b'{"others": {"a": "AAAA"}}',
+        *(b"", b"{", b"[]", b"[" * 100_000, b'{"creation_time": 1}', b'{"others": []}'),
+        *(b'{"others": {"a": 1}}', b'{"others": {"a": "!"}}', b'{"others": {"a": "AAAA"}}'),
         b'{"others": {"1":"","2":"","3":"","4":"","5":"","6":"","7":"","8":"","9":""}}',
     ],
     ids=lambda b: repr(b[:40]),

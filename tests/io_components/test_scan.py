@@ -258,9 +258,7 @@ def test_polars_reads_local_files_at_once(local, by_polars):
     assert by_polars == [3]
 
 
-@pytest.mark.parametrize(
-    "dtype", [pa.decimal256(50, 1), pa.date64(), pa.list_(pa.decimal256(50, 1))], ids=str
-)
+@pytest.mark.parametrize("dtype", [pa.decimal256(50, 1), pa.date64(), pa.list_(pa.decimal256(50, 1))])
 def test_types_that_pyarrow_reads(local, by_polars, dtype):
     put(local, "d/a.parquet", pa.table({"x": pa.array([None], dtype), "y": [1]}))
     scan_one(local, ["d/a.parquet"])

@@ -73,9 +73,7 @@ def test_extract_duplicates(items, expected):
     "sources, expected",
     [
         ([], {}),
-        ([{}], {}),
         ([{"a": 1}, {"a": 2}], {}),
-        ([{"a": 1}, {"a": 2}, {"a": 1}], {}),
         *((sources, {"a": 1}) for sources in ([{"a": 1}], [{"a": 1}, {"a": 1}], [{"a": 1}, None, {}])),
         ([{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
         ([{"a": None}, {"a": 2}], {"a": 2}),

@@ -5,7 +5,6 @@ are as wide as in the widest file that the query may read.
 """
 
 import contextlib
-import json
 from unittest import mock
 
 import dask
@@ -25,7 +24,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
-from tests.support.cubes import memory
+from tests.support.cubes import edit_header, memory
 
 CUBE = api.Cube(["x"], ["p", "q"], "cube", index_columns=["i"])
 #: partition keys, column and types of each dataset; ``many`` has several files although it has no partitions
@@ -99,15 +98,6 @@ def expected_bits(files, conditions, recorded):
     }
 
 
-def drop_records(store):
-    """Make headers as another library writes them."""
-    for name in DATASETS:
-        key = f"cube++{name}.by-dataset-metadata.json"
-        content = json.loads(store.get(key))
-        content.pop("kartothek_cube_widths", None)
-        store.put(key, json.dumps(content).encode())
-
-
 #: one block, blocks of few partitions, a block per partition
 BLOCKS = {"whole": {}, "small": {(tuning, "BLOCK_BYTES"): 3000}, "alone": {(tuning, "BLOCK_BYTES"): 1}}
 
@@ -130,7 +120,9 @@ def test_types_of_groups(tmp_path_factory, blocks, data, draw):
             stack.enter_context(mock.patch.object(module, name, value))
         query = {"cube": CUBE, "store": lambda: store, "conditions": conditions, "partition_by": partition_by}
         if not recorded:
-            drop_records(store)
+            # as another library writes headers
+            for name in DATASETS:
+                edit_header(lambda: store, f"cube++{name}", lambda h: h.pop("kartothek_cube_widths", None))
         files = bits_in_files(store)
         # a condition on an indexed column leaves out files, whose types do not count without a record
         if recorded or conditions is None or conditions.column != "x":

@@ -41,26 +41,23 @@ def plan(store_factory):
 
 @pytest.fixture
 def dataset_plan(store_factory):
-    return StoreDataset(
-        store_factory, "uuid", partition_on="p", secondary_indices="x", sort_partitions_by="x"
-    ).plan()
+    options = {"partition_on": "p", "secondary_indices": "x", "sort_partitions_by": "x"}
+    return StoreDataset(store_factory, "uuid", **options).plan()
 
 
 def test_tables_become_files(plan, store_factory):
     assert len(write_tasks.write_stream(plan, "seed", [])["seed"].labels) == 0
     assert stored(store_factory) == set()
-    results = write_tasks.write_stream(
-        plan, "seed", iter([table([0, 0], [2, 1]), table([1], [3]), table([], [])])
-    )
+    tables = iter([table([0, 0], [2, 1]), table([1], [3]), table([], [])])
+    results = write_tasks.write_stream(plan, "seed", tables)
     assert results["seed"].rows == 3 and len(results["seed"].labels) == 2
     finish_write(plan, [results])
     assert query_cube(CUBE, store_factory)[0]["x"].tolist() == [1, 2, 3]
 
 
 def test_tables_become_partitions_of_a_dataset(dataset_plan, store_factory):
-    result = write_tasks.write_stream(
-        dataset_plan, "uuid", [rows([2, 1], [0, 0]), rows([3], [1]), rows([], [])]
-    )
+    tables = [rows([2, 1], [0, 0]), rows([3], [1]), rows([], [])]
+    result = write_tasks.write_stream(dataset_plan, "uuid", tables)
     finish_dataset_write(dataset_plan, [result])
     assert read_table("uuid", store_factory)["x"].tolist() == [1, 2, 3]
 
@@ -96,9 +93,8 @@ def test_a_consumer_that_stops_leaves_nothing(plan, store_factory):
 
 
 def test_the_schema_of_no_rows_makes_a_dataset(dataset_plan, store_factory):
-    finish_dataset_write(
-        dataset_plan, [{"uuid": write_tasks.check_dataset_input(dataset_plan.spec, rows([], []))}]
-    )
+    nothing = write_tasks.check_dataset_input(dataset_plan.spec, rows([], []))
+    finish_dataset_write(dataset_plan, [{"uuid": nothing}])
     assert list(read_table("uuid", store_factory).columns) == ["p", "x"]
 
 
@@ -186,18 +182,11 @@ def prepared(frames):
     "check, text",
     [
         (lambda plan: write_tasks.check_announced(plan, NAMES), "not announced: a, b, c, d, e, f. Specified"),
-        (
-            prepared(lambda: [table([0], [1]), with_columns(NAMES)]),
-            "different columns: a, b, c, d, e, f only in some",
-        ),
-        (
-            prepared(lambda: [with_columns(f"__{name}" for name in NAMES)]),
-            "'seed': __a, __b, __c, __d, __e, __f. No query",
-        ),
+        (prepared(lambda: [table([0], [1]), with_columns(NAMES)]), "columns: a, b, c, d, e, f only in some"),
+        (prepared(lambda: [with_columns(f"__{n}" for n in NAMES)]), "'seed': __a, __b, __c, __d, __e, __f."),
         (prepared(lambda: [with_columns(NAMES * 2)]), "more than once: a, b, c, d, e, f"),
         (prepared(lambda: [with_columns(NAMES), with_columns(NAMES, 2)]), "a +b +c +d +e +f\n"),
     ],
-    ids=["datasets", "frames", "reserved", "duplicates", "rows"],
 )
 def test_names_in_messages_are_sorted(plan, check, text):
     with pytest.raises(ValueError, match=text):
@@ -207,6 +196,5 @@ def test_names_in_messages_are_sorted(plan, check, text):
 def with_columns(names, value=1) -> pa.Table:
     base = table([0], [1])
     names = list(names)
-    return pa.Table.from_arrays(
-        [*base.columns, *[pa.array([value])] * len(names)], [*base.column_names, *names]
-    )
+    columns = [*base.columns, *[pa.array([value])] * len(names)]
+    return pa.Table.from_arrays(columns, [*base.column_names, *names])

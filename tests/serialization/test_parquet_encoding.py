@@ -48,18 +48,8 @@ def test_dictionaries_are_begun_where_they_pay():
 @pytest.mark.parametrize(
     "value",
     [
-        "a",
-        b"a",
-        1,
-        0.5,
-        True,
-        None,
-        [1],
-        [["a"], []],
-        decimal.Decimal("1.5"),
-        datetime.time(1),
-        datetime.date(2020, 1, 1),
-        datetime.datetime(2020, 1, 1),
+        *("a", b"a", 1, 0.5, True, None, [1], [["a"], []], decimal.Decimal("1.5")),
+        *(datetime.time(1), datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)),
     ],
     ids=repr,
 )
@@ -86,7 +76,6 @@ NOISE = RANDOM.normal(size=20_000)
         (pa.array([str(value) for value in NOISE]), False),
         (NOISE[:999], False),
     ],
-    ids=["normal", "float32", "rounded", "ids", "hashes", "null", "nulls", "texts", "few"],
 )
 def test_noise_is_not_compressed(values, expected):
     table = pa.table({"v": values, "x": np.arange(len(values)), "l": [["a"]] * len(values)})
@@ -148,7 +137,4 @@ def test_sorted_numbers_and_times_are_stored_as_differences():
         packed = {chunk.path_in_schema for chunk in chunks if "DELTA_BINARY_PACKED" in chunk.encodings}
         assert packed == {*packed_columns(table, dictionary_columns(table))} >= {"ids", "zone", "uint64"}
         read = ParquetSerializer.read_table(sink.getvalue())
-        assert all(
-            read.column(name).cast(table.column(name).type) == table.column(name)
-            for name in table.column_names
-        )
+        assert read.cast(table.schema).equals(table)

@@ -33,12 +33,7 @@ def test_converter_str_names_type_and_object(obj):
 @pytest.mark.parametrize(
     "obj, expected",
     [
-        (None, ()),
-        ([], ()),
-        ("ab", ("ab",)),
-        (b"ab", (b"ab",)),
-        (1, (1,)),
-        ([None], (None,)),
+        *((None, ()), ([], ()), ("ab", ("ab",)), (b"ab", (b"ab",)), (1, (1,)), ([None], (None,))),
         (["b", "a", "b"], ("b", "a", "b")),
         ({"x": 1}, ("x",)),
         ((i for i in (1, 2)), (1, 2)),

@@ -18,9 +18,7 @@ KINDS = {
     "nullable": lambda codes: pd.Series(codes, dtype="Int64"),
     "time": lambda codes: pd.Series(np.array(codes, dtype="datetime64[ns]")),
     "zoned": lambda codes: pd.Series(np.array(codes, dtype="datetime64[ns]")).dt.tz_localize("UTC"),
-    "category": lambda codes: pd.Series(
-        pd.Categorical(["acb"[code] for code in codes], categories=list("cab"))
-    ),
+    "category": lambda codes: pd.Series(pd.Categorical(["acb"[code] for code in codes], [*"cab"])),
 }
 
 
@@ -108,9 +106,7 @@ def test_aggregation_without_groups():
     assert pandas.aggregate_to_lists(df, ["x"], "y").dtypes["x"] == "int64"
 
 
-@given(
-    st.lists(frames(), min_size=1, max_size=3).filter(lambda dfs: len({tuple(d.dtypes) for d in dfs}) == 1)
-)
+@given(st.lists(frames(), min_size=1, max_size=3).filter(lambda dfs: len({(*df.dtypes,) for df in dfs}) == 1))
 def test_concatenation(dfs):
     turned = [df[df.columns[:: (-1) ** i]] for i, df in enumerate(dfs)]
     found = pandas.concat_dataframes(turned)

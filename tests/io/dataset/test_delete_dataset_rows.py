@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from kartothek_cube.api import cube as cube_api
@@ -29,9 +28,8 @@ FACADES = {"eager": api.delete_dataset_rows, "delayed": delete_delayed}
 @pytest.fixture(params=[[], ["p"]], ids=["one partition", "partition keys"])
 def stored(request, memory):
     """A dataset of two inputs."""
-    api.store_dataframes_as_dataset(
-        memory, "u", [ROWS, MORE], partition_on=request.param, secondary_indices="x"
-    )
+    options = {"partition_on": request.param, "secondary_indices": "x"}
+    api.store_dataframes_as_dataset(memory, "u", [ROWS, MORE], **options)
     return memory
 
 
@@ -199,13 +197,7 @@ def test_a_factory_in_place_of_uuid_and_store(stored):
 def test_random_deletions_leave_what_a_filter_does(memory, seed):
     draw = np.random.default_rng(seed)
     inputs = [
-        pd.DataFrame(
-            {
-                "p": draw.integers(0, 4, 30),
-                "x": draw.integers(0, 9, 30),
-                "w": draw.choice([1.5, np.nan, -0.0], 30),
-            }
-        )
+        frame(p=draw.integers(0, 4, 30), x=draw.integers(0, 9, 30), w=draw.choice([1.5, np.nan, -0.0], 30))
         for _ in range(3)
     ]
     api.store_dataframes_as_dataset(memory, "u", inputs, partition_on=[[], ["p"], ["p", "x"]][seed % 3])

@@ -152,9 +152,5 @@ def test_parameters_of_a_cube_are_typed():
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_public_parameters_are_typed(function):
-    untyped = [
-        p.name
-        for p in _parameters(function).values()
-        if p.annotation in (inspect.Parameter.empty, "Any", "object")
-    ]
-    assert untyped == []
+    types = {name: parameter.annotation for name, parameter in _parameters(function).items()}
+    assert not {inspect.Parameter.empty, "Any", "object"} & {*types.values()}, types

@@ -17,7 +17,7 @@ from kartothek_cube.core.schema import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(
-    {"b": 1, "a": ["x"], "c": "x", "n": None, "l": None, "s": "x", "i": 1, "d": None, "t": 0}
+    {"b": [1], "a": "x", "c": "x", "n": None, "l": None, "s": "x", "i": 1, "d": None, "t": 0}
 )
 FRAME["l"] = pd.Series([np.array([1], "int8")])
 FRAME["d"] = pd.Series([datetime.date(2020, 1, 1)])

@@ -7,14 +7,8 @@ import pytest
 
 from kartothek_cube.io_components import utils
 
-LISTS = [
-    "partition_on",
-    "secondary_indices",
-    "sort_partitions_by",
-    "delete_scope",
-    "bucket_by",
-    "dispatch_by",
-]
+LISTS = ["partition_on", "secondary_indices", "sort_partitions_by", "delete_scope", "bucket_by"]
+LISTS.append("dispatch_by")
 
 
 @pytest.mark.parametrize("name", LISTS)

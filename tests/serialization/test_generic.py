@@ -166,14 +166,9 @@ def test_nulls_have_no_order(blobs, array, null, op):
     df, predicates, messages = pd.DataFrame({"v1": array}), [[("v1", op, null)]], set()
     key = ParquetSerializer().store(blobs, "x", df)
     read = partial(ParquetSerializer.restore_dataframe, blobs, key, predicates=predicates)
-    filter_frame, check = (
-        partial(filter_df_from_predicates, df, predicates),
-        partial(check_predicates, predicates),
-    )
-    for function in (filter_frame, check, read):
-        with pytest.raises(
-            ValueError, match=f"'v1'.*a null can be compared by ==, != and in only, not by {op}"
-        ) as error:
+    check = partial(check_predicates, predicates)
+    for function in (read, check, partial(filter_df_from_predicates, df, predicates)):
+        with pytest.raises(ValueError, match=f"'v1'.*by ==, != and in only, not by {op}") as error:
             function()
         messages.add(str(error.value))
     assert len(messages) == 1

@@ -132,9 +132,8 @@ def test_concatenation_of_one_and_of_others():
 @given(st.sampled_from(["left", "right", "inner", "outer"]), frames(("x", "y")), frames(("x", "z")))
 def test_join(how, left, right):
     left, right = left.drop(columns="row").assign(x=1), right.drop(columns="row").assign(x=1)
-    pdt.assert_frame_equal(
-        pandas.merge_dataframes_robust(left, right, how), left.merge(right, on="x", how=how, sort=False)
-    )
+    expected = left.merge(right, on="x", how=how, sort=False)
+    pdt.assert_frame_equal(pandas.merge_dataframes_robust(left, right, how), expected)
 
 
 @pytest.mark.parametrize("how, rows", [("left", 2), ("right", 0), ("inner", 0), ("outer", 2)])

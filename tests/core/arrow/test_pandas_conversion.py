@@ -89,9 +89,8 @@ def test_from_pandas_refuses(df, error, message):
         pandas_conversion.from_pandas(df)
 
 
-STORABLE = pa.table(
-    {"x": pa.array([1, None], "int8"), "y": ["a", "b"], "t": pa.array([0, 1000], "timestamp[ns]")}
-)
+TIMES = pa.array([0, 1000], pa.timestamp("ns"))
+STORABLE = pa.table({"x": pa.array([1, None], pa.int8()), "y": ["a", "b"], "t": TIMES})
 
 
 @pytest.mark.parametrize(

@@ -130,11 +130,10 @@ def test_no_matching_row_is_lost(files, predicates, indexed):
     schema = pa.schema([*((name, pa.int64()) for name in ("file", "p", "v")), ("w", pa.string())])
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     names = pa.array(labels, pa.string()).take(table["file"].combine_chunks())
-    indices = {
-        c: ExplicitSecondaryIndex(c, IndexColumns.from_pairs(table[c].combine_chunks(), names))
-        for c in ("v", "w")
-        if indexed
-    }
+    indices = {}
+    for column in ("v", "w") if indexed else ():
+        pairs = IndexColumns.from_pairs(table[column].combine_chunks(), names)
+        indices[column] = ExplicitSecondaryIndex(column, pairs)
     partitions = PartitionTable.from_labels("u", "table", labels)
     ds = DatasetMetadata("u", partitions, indices=indices, partition_keys=["p"], schema=SCHEMA)
     found = set(select_partitions(ds, to_tree(predicates)).tolist())

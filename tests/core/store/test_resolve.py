@@ -211,9 +211,7 @@ def test_unusable_url(url):
         resolve.ensure_store(url)
 
 
-@pytest.mark.parametrize(
-    "url", ["hazure://n:pa/ss@w@c?key=pass", "hazzure://n:pass@c", "hazure://pass@c?pass"]
-)
+@pytest.mark.parametrize("url", ["hazure://n:pa/ss@w@c?k=pass", "hazzure://n:pass@c", "hazure://pass@c?pass"])
 def test_passwords_are_not_shown(url):
     assert "pass" not in repr(resolve.UrlStoreFactory(url))
     assert "pa/ss" not in repr(resolve.UrlStoreFactory(url))

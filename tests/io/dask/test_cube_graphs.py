@@ -17,6 +17,8 @@ from tests.support.cube_facades import DataFrame, Delayed, LargeBag
 from tests.support.cubes import CUBE, SEED, dataset_ids, frame, header, memory
 from tests.support.stores import FaultyStore, Same
 
+MODULES = bag_cube, delayed_cube, dataframe_cube
+
 
 def tasks_of(*collections):
     """Give the optimised graph without the other names of tasks."""
@@ -27,9 +29,7 @@ def tasks_of(*collections):
 
 
 @pytest.mark.parametrize("kind", [str, Path, "hfs://{}".format])
-@pytest.mark.parametrize(
-    "module", [bag_cube, delayed_cube, dataframe_cube], ids=lambda module: module.__name__
-)
+@pytest.mark.parametrize("module", MODULES)
 def test_stores_may_be_urls_and_directories(module, kind, tmp_path):
     api.build_cube(SEED, CUBE, tmp_path / "cubes")
     suffix = module.__name__.rpartition(".")[2].partition("_")[0]
@@ -57,7 +57,7 @@ def test_stores_and_columns_are_checked_at_once(built):
 
 BLOCKS = {
     name: function
-    for module in (bag_cube, delayed_cube, dataframe_cube)
+    for module in MODULES
     for name, function in vars(module).items()
     if name in module.__all__ and "blocksize" in inspect.signature(function).parameters
 }

@@ -22,7 +22,6 @@ DATE, STAMP = datetime.date, pd.Timestamp
 
 @pytest.fixture
 def store():
-    """A memory store."""
     return Same.of(memory())
 
 
@@ -77,9 +76,8 @@ def test_partitions_columns_and_indices(stored):
     assert [as_dict(df)["x"] for df in partitions(by_index)] == [[0], [2, 1]]
     assert dataframe.read_dataset_as_ddf("u", stored, dispatch_by=[]).npartitions == 1
     assert compute(dataframe.read_dataset_as_ddf("u", stored)["x"].sum()) == 3
-    assert compute(
-        dataframe.read_dataset_as_ddf("u", stored, predicates=[[("t", "==", "u")]])["x"]
-    ).tolist() == [0]
+    ddf = dataframe.read_dataset_as_ddf("u", stored, predicates=[[("t", "==", "u")]])
+    assert compute(ddf["x"]).tolist() == [0]
     with dask.config.set(scheduler="sync"):
         assert len(dataframe.read_dataset_as_ddf("u", stored)) == 3
     ddf = dataframe.read_dataset_as_ddf("u", stored, categoricals=["p", "i1", "t"])
@@ -91,9 +89,8 @@ def test_partitions_columns_and_indices(stored):
     result = compute(ddf)
     assert as_dict(result[["p", "i1", "t"]]) == {"p": ["a", "a", "b"], "i1": [7, 8, 8], "t": ["u", "w", None]}
     assert compute(ddf[["t", "i1"]]).dtypes.tolist() == [result["t"].dtype, result["i1"].dtype]
-    ddf = dataframe.read_dataset_as_ddf(
-        "u", stored, dask_index_on="i1", columns=["x"], predicates=[[("i1", ">", 7)]]
-    )
+    options = {"dask_index_on": "i1", "columns": ["x"], "predicates": [[("i1", ">", 7)]]}
+    ddf = dataframe.read_dataset_as_ddf("u", stored, **options)
     assert ddf.divisions == (8, 8)
     assert sorted(compute(ddf)["x"]) == [1, 2]
     assert sorted(compute(dataframe.read_dataset_as_ddf("u", stored, dask_index_on="i1")["x"])) == [0, 1, 2]
@@ -162,11 +159,6 @@ def test_wrong_arguments_of_reads(stored, arguments, error, fragment):
         dataframe.read_dataset_as_ddf(**{"dataset_uuid": "u", "store": stored, **arguments})
 
 
-def test_another_table(store):
-    eager.store_dataframes_as_dataset(store, "u", [DF], table_name="other")
-    assert len(compute(dataframe.read_dataset_as_ddf("u", store, table="other"))) == 3
-
-
 def test_one_row_per_row_group(store):
     df = frame(x=range(5), p=[0, 0, 0, 1, 1])
     serializer = ParquetSerializer(chunk_size=2)
@@ -183,14 +175,8 @@ def test_one_row_per_row_group(store):
     assert list(result.itertuples(index=False, name=None)) == expected
     assert list(result.index) == [0, 1, 0]
     assert list(result.columns) == [
-        "partition_label",
-        "row_group_id",
-        "row_group_compressed_size",
-        "row_group_uncompressed_size",
-        "number_rows_total",
-        "number_row_groups",
-        "serialized_size",
-        "number_rows_per_row_group",
+        *("partition_label", "row_group_id", "row_group_compressed_size", "row_group_uncompressed_size"),
+        *("number_rows_total", "number_row_groups", "serialized_size", "number_rows_per_row_group"),
     ]
     assert [str(dtype) for dtype in result.dtypes] == ["object"] + ["int64"] * 7
 
@@ -214,10 +200,8 @@ def test_predicates_choose_partitions(stored, predicates, labels):
 @pytest.mark.parametrize("frac, files_", [(1, 20), (0.5, 10), (0.07, 1), (0.001, 1)])
 def test_a_share_of_the_partitions(store, frac, files_):
     eager.store_dataframes_as_dataset(store, "u", [frame(x=range(20), p=range(20))], partition_on="p")
-    assert (
-        compute(dataframe.collect_dataset_metadata(store, "u", frac=frac))["partition_label"].nunique()
-        == files_
-    )
+    result = compute(dataframe.collect_dataset_metadata(store, "u", frac=frac))
+    assert result["partition_label"].nunique() == files_
 
 
 @pytest.mark.parametrize("frac", [0, -0.5, 1.1])
@@ -282,13 +266,6 @@ def test_each_partition_is_one_input(store):
     assert dataset == eager.DatasetMetadata.load_from_store("u", store())
 
 
-def test_the_index_of_the_frame_is_not_stored(store):
-    df = frame(x=[1, 2]).set_axis(["a", "b"])
-    store_ddf(store, ddf_of(df))
-    (result,) = eager.read_dataset_as_dataframes("u", store)
-    pd.testing.assert_frame_equal(result, df.reset_index(drop=True))
-
-
 def test_fewer_partitions(store):
     assert len(store_ddf(store, ddf_of(frame(x=range(10)), 5), repartition_ratio=2).partitions) == 3
 
@@ -300,17 +277,12 @@ def test_rows_are_sorted_by_columns(store):
 
 
 def test_options_reach_the_dataset(store):
-    dataset = store_ddf(
-        store,
-        ddf_of(frame(x=[1, 2], p=[0, 1])),
-        table="other",
-        secondary_indices="x",
-        metadata={"a": 1},
-        df_serializer=KTK_CUBE_DF_SERIALIZER,
-        partition_on=["p"],
-    )
+    options = {"table": "other", "secondary_indices": "x", "metadata": {"a": 1}, "partition_on": ["p"]}
+    ddf = ddf_of(frame(x=[1, 2], p=[0, 1]))
+    dataset = store_ddf(store, ddf, df_serializer=KTK_CUBE_DF_SERIALIZER, **options)
     assert (dataset.table_name, set(dataset.secondary_indices), dataset.metadata["a"]) == ("other", {"x"}, 1)
     assert dataset.partition_keys == ["p"]
+    assert len(compute(dataframe.read_dataset_as_ddf("u", store, table="other"))) == 2
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -320,20 +292,17 @@ def test_partitions_without_rows_make_no_file(store, shuffle):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("write", ["store", "update"])
+@pytest.mark.parametrize("write", [dataframe.store_dataset_from_ddf, dataframe.update_dataset_from_ddf])
 def test_a_dataset_is_not_created_out_of_nothing(store, shuffle, write):
     ddf = ddf_of(frame(x=range(6), p=[0, 1] * 3), 3)
-    functions = {"store": dataframe.store_dataset_from_ddf, "update": dataframe.update_dataset_from_ddf}
-    graph = functions[write](ddf[ddf["x"] > 9], store, "u", partition_on="p", shuffle=shuffle)
+    graph = write(ddf[ddf["x"] > 9], store, "u", partition_on="p", shuffle=shuffle)
     with pytest.raises(ValueError, match="empty"):
         compute(graph)
 
 
 def rows(n=400):
     rng = np.random.default_rng(1)
-    return pd.DataFrame(
-        {"x": range(n), "p": rng.integers(0, 4, n), "k": rng.choice(["u", "v"], n), "d": DATE(2020, 1, 1)}
-    )
+    return frame(x=range(n), p=rng.integers(0, 4, n), k=rng.choice(["u", "v"], n), d=DATE(2020, 1, 1))
 
 
 @pytest.mark.slow("shuffles many partitions")
@@ -342,14 +311,8 @@ def rows(n=400):
 @pytest.mark.parametrize("npartitions", [1, 5])
 def test_shuffled_rows_are_in_few_files(store, partition_on, num_buckets, bucket_by, npartitions):
     df = rows()
-    dataset = store_ddf(
-        store,
-        ddf_of(df, npartitions),
-        partition_on=partition_on,
-        shuffle=True,
-        num_buckets=num_buckets,
-        bucket_by=bucket_by,
-    )
+    buckets = {"num_buckets": num_buckets, "bucket_by": bucket_by}
+    dataset = store_ddf(store, ddf_of(df, npartitions), partition_on=partition_on, shuffle=True, **buckets)
     labels = [label.rpartition("/")[0] for label in dataset.partitions]
     keys = df.groupby(partition_on).ngroups if partition_on else 1
     assert len(set(labels)) == keys
@@ -369,9 +332,8 @@ def test_updates(stored):
 
 
 def test_an_update_creates_a_dataset(store):
-    compute(
-        dataframe.update_dataset_from_ddf(ddf_of(rows()), store, "u", partition_on="p", secondary_indices="k")
-    )
+    options = {"partition_on": "p", "secondary_indices": "k"}
+    compute(dataframe.update_dataset_from_ddf(ddf_of(rows()), store, "u", **options))
     assert len(eager.read_table("u", store)) == 400
 
 

@@ -5,6 +5,7 @@ import pickle
 import dask
 import dask.bag as db
 import dask.dataframe as dd
+import pandas as pd
 import pytest
 from dask.bag import Bag, Item
 from dask.delayed import Delayed
@@ -43,24 +44,19 @@ def stored():
     return Wrapped(UnpicklableStore, factory)
 
 
-@pytest.mark.parametrize(
-    "name, kind",
-    [
-        ("delayed store", Delayed),
-        ("delayed update", Delayed),
-        ("bag store", Item),
-        ("ddf store", Delayed),
-        ("bag read", Bag),
-        ("ddf read", dd.DataFrame),
-        ("ddf metadata", dd.DataFrame),
-        ("ddf hash", dd.Series),
-        ("ddf hash by group", dd.Series),
-        ("bag index", Bag),
-        ("delayed delete", Delayed),
-    ],
-)
-def test_kinds_of_results(stored, name, kind):
-    assert isinstance({**DATASET_WRITES, **DATASET_OTHERS}[name](stored), kind)
+KINDS = {
+    Delayed: ["delayed store", "delayed update", "ddf store", "delayed delete"],
+    Item: ["bag store"],
+    Bag: ["bag read", "bag index"],
+    dd.DataFrame: ["ddf read", "ddf metadata"],
+    dd.Series: ["ddf hash", "ddf hash by group"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_results(stored, kind):
+    lazy = {**DATASET_WRITES, **DATASET_OTHERS}
+    assert all(isinstance(lazy[name](stored), kind) for name in KINDS[kind])
 
 
 def test_wrong_kinds_of_input(stored):
@@ -81,19 +77,18 @@ def test_wrong_kinds_of_input(stored):
 
 
 @pytest.mark.parametrize(
-    "store",
-    [delayed.store_delayed_as_dataset, bags.store_bag_as_dataset, dataframe.store_dataset_from_ddf],
-    ids=lambda f: f.__name__,
+    "store, data",
+    [
+        (delayed.store_delayed_as_dataset, []),
+        (bags.store_bag_as_dataset, db.from_sequence([0]).map(fail)),
+        (dataframe.store_dataset_from_ddf, ddf_of(1, fail)),
+    ],
 )
-def test_arguments_are_checked_when_the_graph_is_built(stored, store):
-    data = {
-        bags.store_bag_as_dataset: db.from_sequence([0]).map(fail),
-        dataframe.store_dataset_from_ddf: ddf_of(1, fail),
-    }
+def test_arguments_are_checked_when_the_graph_is_built(stored, store, data):
     with pytest.raises(RuntimeError, match="'u'"):
-        store(data.get(store, []), stored, "u")
+        store(data, stored, "u")
     with pytest.raises(TypeError, match="int"):
-        store(data.get(store, []), stored, "v", metadata=1)
+        store(data, stored, "v", metadata=1)
 
 
 @pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, dataframe.update_dataset_from_ddf])
@@ -130,10 +125,8 @@ def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
         return finish_dataset_write(plan, parts)
 
     monkeypatch.setattr("kartothek_cube.io.dask.delayed.finish_dataset_write", commit_later)
-    late = dask.delayed([{"p": 0}])
-    graph = delayed.update_dataset_from_delayed(
-        delayed_of(1), stored, "u", delete_scope=late, on_conflict=on_conflict
-    )
+    options = {"delete_scope": dask.delayed([{"p": 0}]), "on_conflict": on_conflict}
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), stored, "u", **options)
     if on_conflict == "raise":
         with pytest.raises(ConcurrentWriteError, match="p=0"):
             graph.compute(scheduler="sync")
@@ -144,18 +137,16 @@ def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
 
 def test_a_wrong_scope_that_is_delayed_changes_nothing(stored):
     before = states(stored)
-    graph = delayed.update_dataset_from_delayed(
-        delayed_of(1), stored, "u", delete_scope=dask.delayed([{"nope": 1}])
-    )
+    scope = dask.delayed([{"nope": 1}])
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), stored, "u", delete_scope=scope)
     with pytest.raises(ValueError, match="nope"):
         graph.compute(scheduler="sync")
     assert states(stored) == before
 
 
 def test_a_delayed_scope_of_a_dataset_that_does_not_exist_is_ignored(stored):
-    graph = delayed.update_dataset_from_delayed(
-        delayed_of(1), stored, "v", delete_scope=dask.delayed([{"nope": 1}]), partition_on="p"
-    )
+    scope = dask.delayed([{"nope": 1}])
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), stored, "v", delete_scope=scope)
     assert len(graph.compute(scheduler="sync").partitions) == 1
 
 
@@ -174,11 +165,9 @@ def test_elements_per_partition_of_a_bag(elements, partitions):
     df = frame(x=range(max(elements, 1)), p=range(max(elements, 1)))
     eager.store_dataframes_as_dataset(store, "u", [df], partition_on="p")
     predicates = [[("p", "<", elements)]]
-    assert bags.read_dataset_as_dataframe_bag("u", store, predicates=predicates).npartitions == partitions
-    assert (
-        bags.read_dataset_as_dataframe_bag("u", store, predicates=predicates, partition_size=1000).npartitions
-        == 1
-    )
+    for options, expected in (({}, partitions), ({"partition_size": 1000}, 1)):
+        bag = bags.read_dataset_as_dataframe_bag("u", store, predicates=predicates, **options)
+        assert bag.npartitions == expected
 
 
 @pytest.mark.parametrize("read", [delayed.read_dataset_as_delayed, bags.read_dataset_as_dataframe_bag])
@@ -191,10 +180,10 @@ def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
     assert found == [{"a": ["u", "v"], "b": ["x", "y"], "c": [c], "d": [1, 2]} for c in ("s", "r")]
 
 
-@pytest.mark.parametrize(
-    "read",
-    [delayed.read_dataset_as_delayed, bags.read_dataset_as_dataframe_bag, dataframe.read_dataset_as_ddf],
-)
+READERS = [delayed.read_dataset_as_delayed, bags.read_dataset_as_dataframe_bag, dataframe.read_dataset_as_ddf]
+
+
+@pytest.mark.parametrize("read", READERS)
 def test_older_states(stored, read):
     eager.keep_dataset_history("u", stored, 2)
     eager.update_dataset_from_dataframes([frame(x=[7], p=[7])], stored, "u", delete_scope=[{"p": 0}])
@@ -202,9 +191,8 @@ def test_older_states(stored, read):
     def values(**kwargs):
         parts = read("u", stored, **kwargs)
         frames = dask.compute(*(parts if isinstance(parts, list) else parts.to_delayed()), scheduler="sync")
-        return sorted(
-            x for part in frames for df in (part if isinstance(part, list) else [part]) for x in df["x"]
-        )
+        dfs = [df for part in frames for df in (part if isinstance(part, list) else [part])]
+        return sorted(pd.concat(dfs)["x"])
 
     assert values() == [1, 7]
     assert values(as_of=1) == [0, 1]

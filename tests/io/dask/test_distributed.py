@@ -23,7 +23,6 @@ IDS = ["seed", "enrich"]
 
 @pytest.fixture(scope="module")
 def client():
-    """A cluster of two processes."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 5}),
         LocalCluster(
@@ -36,16 +35,12 @@ def client():
 
 @pytest.fixture
 def store(tmp_path):
-    """A local store, which all processes can open."""
     return local(tmp_path / "store")
 
 
 def load(p: int) -> dict[str, pd.DataFrame]:
     """Give two datasets of one partition."""
-    return {
-        "seed": frame(x=[0, 1], p=[p, p], v1=[p, -p]),
-        "enrich": frame(x=[0, 1], p=[p, p], v2=["a", None]),
-    }
+    return {"seed": frame(x=[0, 1], p=p, v1=[p, -p]), "enrich": frame(x=[0, 1], p=p, v2=["a", None])}
 
 
 def load_and_die(p: int, marker: Path) -> dict[str, pd.DataFrame]:

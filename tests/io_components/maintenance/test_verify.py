@@ -329,9 +329,6 @@ def test_unknown_datasets(store, ids):
         api.verify_cube(CUBE, store, ids)
 
 
-# datasets --------------------------------------------------------------------------------------------------
-
-
 def test_dataset(store):
     assert eager.verify_dataset("cube++seed", store).ok
     forget_value(store)
@@ -415,9 +412,6 @@ def test_schema_of_an_unfinished_write(store):
     assert api.repair_cube(CUBE, store).ok
     names = pq.read_schema(pa.BufferReader(store.get("cube++enrich/table/_common_metadata"))).names
     assert names == ["p", "v2", "x"]
-
-
-# reports ---------------------------------------------------------------------------------------------------
 
 
 def test_long_reports_are_cut():

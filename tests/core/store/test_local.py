@@ -93,9 +93,6 @@ def test_driver_outlives_a_change_of_directory(root, tmp_path, monkeypatch):
     assert (root / "f").read_bytes() == b"1"
 
 
-# which stores
-
-
 @pytest.mark.parametrize(
     "name, module, is_local",
     [
@@ -112,9 +109,6 @@ def test_subclass_is_not_bypassed(root, name, module, is_local):
 def test_patched_instance_is_not_bypassed(store):
     store.get = store.get
     assert not isinstance(open_blobs(store), LocalBlobStore)
-
-
-# files
 
 
 @pytest.mark.parametrize(
@@ -219,10 +213,8 @@ def before_flushes(monkeypatch, action) -> None:
     monkeypatch.setattr(os, "fsync", call)
 
 
-@pytest.mark.parametrize(
-    "mask, perm, expected", [(0o22, None, 0o644), (0o77, None, 0o600), (0o22, 0o640, 0o640)]
-)
-def test_permissions(root, mask, perm, expected):
+@pytest.mark.parametrize("mask, perm, mode", [(0o22, None, 0o644), (0o77, None, 0o600), (0o22, 0o640, 0o640)])
+def test_permissions(root, mask, perm, mode):
     before = os.umask(mask)
     try:
         blobs = open_blobs(FilesystemStore(str(root), perm=perm))
@@ -233,7 +225,7 @@ def test_permissions(root, mask, perm, expected):
             Path(path).write_bytes(b"1")
     finally:
         os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {expected}
+    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {mode}
 
 
 @pytest.mark.parametrize(
@@ -292,10 +284,12 @@ def test_directory_is_no_blob(blobs, root):
     assert [blob.key for blob in blobs.list("")] == ["d/t/f"]
 
 
-def test_file_in_the_way_of_a_directory(blobs):
+def test_what_is_in_the_way_of_a_directory(blobs, root):
     blobs.put("d", b"1")
-    with pytest.raises(NotADirectoryError):
-        blobs.put("d/f", b"1")
+    (root / "link").symlink_to("nowhere")
+    for key, error in (("d/f", NotADirectoryError), ("link/f", FileNotFoundError)):
+        with pytest.raises(error):
+            blobs.put(key, b"1")
 
 
 def test_other_kinds_of_files_are_no_blobs(blobs, root):
@@ -313,9 +307,6 @@ def test_other_kinds_of_files_are_no_blobs(blobs, root):
     (root / "d" / "x:y" / "f").write_bytes(b"1")
     assert [blob.key for blob in blobs.list("")] == ["d/f"]
     assert blobs.list_dir("d/") == ["d/f"]
-
-
-# deleting
 
 
 def test_empty_directories_go(blobs, root):
@@ -372,9 +363,6 @@ def repeated(work):
         finally:
             done.set()
         result.result()
-
-
-# readers and writers at once
 
 
 def test_readers_see_whole_blobs(blobs, store):
@@ -497,9 +485,6 @@ def test_file_system_without_locks(store, root, monkeypatch):
     assert blobs.put_if("f", b"3", None) != token
 
 
-# links
-
-
 @pytest.fixture
 def outside(tmp_path) -> Path:
     folder = tmp_path / "store2"  # its name starts like that of the store
@@ -588,12 +573,6 @@ def test_broken_links_are_missing(blobs, root):
         blobs.get("loop")
     blobs.put_if("f", b"1", None)
     assert blobs.get("f") == b"1"
-
-
-def test_broken_link_in_the_way_of_a_directory(blobs, root):
-    (root / "d").symlink_to("nowhere")
-    with pytest.raises(FileNotFoundError):
-        blobs.put("d/f", b"1")
 
 
 def test_many_directories(blobs, monkeypatch):

@@ -16,9 +16,8 @@ def url(tmp_path):
     """A directory with a cube of two datasets."""
     seed = pd.DataFrame({"x": [1, 2, 3, 4], "p": ["a", "a", "b", "b"], "v1": [0.5, 1.5, 2.5, None]})
     seed.insert(1, "d", pd.to_datetime(["2020-01-01", "2020-01-02"] * 2))
-    enrich = pd.DataFrame(
-        {"x": [1, 2, 3], "p": ["a", "a", "b"], "i1": [True, False, True], "v2": ["m", "n", None]}
-    )
+    enrich = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "v2": ["m", "n", None]})
+    enrich.insert(2, "i1", [True, False, True])
     url = f"hfs://{tmp_path}/store?create_if_missing=true"
     build_cube({"seed": seed, "enrich": enrich}, CUBE, url)
     return url

@@ -80,8 +80,7 @@ def test_info_shows_no_internal_columns(tmp_path, ok):
 
 
 def test_info_without_index_columns(tmp_path, ok):
-    cube = Cube(["x"], ["p"], "plain")
-    build_cube(pd.DataFrame({"x": [1], "p": [1]}), cube, f"hfs://{tmp_path}/store")
+    build_cube(pd.DataFrame({"x": [1], "p": [1]}), Cube(["x"], ["p"], "plain"), f"hfs://{tmp_path}/store")
     assert "Index Columns:\n\nSeed Dataset:      seed\n" in ok("plain", "info")
 
 

@@ -116,7 +116,6 @@ def test_a_terminated_command_keeps_the_file(call, tmp_path, command, monkeypatc
 
 
 def write(form: str, table: pa.Table) -> str:
-    """Return a table in a text format."""
     sink = io.BytesIO()
     FORMATS[form](sink, table.schema, [table])
     return sink.getvalue().decode()
@@ -137,8 +136,7 @@ def test_json_keeps_all_digits_and_separators_of_lines():
 @pytest.mark.parametrize(
     "form, expected",
     [
-        ("table", "2024-01-01 01:00:00+0100"),
-        ("csv", "2024-01-01 01:00:00+0100"),
+        *((form, "2024-01-01 01:00:00+0100") for form in ("table", "csv")),
         ("jsonl", "2024-01-01T00:00:00.000000Z"),
     ],
 )
@@ -151,10 +149,8 @@ def test_times_have_their_zone(form, expected):
 @pytest.mark.parametrize(
     "interval, expected",
     [
-        ((14, 3, 500_000_000), "P14M3DT0.5S"),
-        ((0, 0, -60 * 10**9), "PT-60S"),
-        ((0, -3, 0), "P-3D"),
-        ((0, 0, 0), "PT0S"),
+        *(((14, 3, 500_000_000), "P14M3DT0.5S"), ((0, 0, -60 * 10**9), "PT-60S")),
+        *(((0, -3, 0), "P-3D"), ((0, 0, 0), "PT0S")),
     ],
 )
 def test_intervals_of_sql(form, interval, expected):
@@ -197,17 +193,13 @@ def test_infinite_times_of_sql(form):
 
 
 def test_equal_names_in_results_of_sql():
-    table = pa.table([pa.array([1]), pa.array(["x"])], names=["a", "a"])
-    assert write("table", table) == "a  a\n1  x\n"
+    assert write("table", pa.table([pa.array([1]), pa.array(["x"])], names=["a", "a"])) == "a  a\n1  x\n"
 
 
 def test_types_that_parquet_does_not_have():
     table = pa.table({"i": pa.array([None], pa.month_day_nano_interval())})
     with pytest.raises(click.UsageError, match=r"cast the column, or write .arrow"):
         write("parquet", table)
-
-
-# -- terminals -------------------------------------------------------------------------------------
 
 
 def run_in_terminal(columns: int, *args: str) -> tuple[list[str], str]:

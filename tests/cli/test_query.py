@@ -25,11 +25,6 @@ d           i1     p   v1  v2  x
 """
 
 
-def rows(text: str) -> list[dict]:
-    """Parse the rows of JSON output."""
-    return json.loads(text)
-
-
 def test_table_and_csv(ok):
     assert ok("cube", "query", "-o", "table") == TABLE
     assert ok("cube", "query", "--columns", "__all__", "-n", "1") == (
@@ -57,15 +52,7 @@ def test_table_and_csv(ok):
 )
 def test_where(ok, where, expected):
     options = [part for text in where for part in ("--where", text)]
-    assert [row["x"] for row in rows(ok("cube", "query", "-o", "json", *options))] == expected
-
-
-def test_dates(tmp_path, ok):
-    frame = pd.DataFrame({"x": [1, 2], "p": [1, 1], "v1": pd.to_datetime(["2020-01-01", "2020-01-02"]).date})
-    build_cube(frame, Cube(["x"], ["p"], "dates"), f"hfs://{tmp_path}/store")
-    assert [row["x"] for row in rows(ok("dates", "query", "-w", "v1 > 2020-01-01", "-o", "json"))] == [2]
-    with pytest.raises(AssertionError, match="time of day"):
-        ok("dates", "query", "-w", "v1 > 2020-01-01 12:00", "-o", "json")
+    assert [row["x"] for row in json.loads(ok("cube", "query", "-o", "json", *options))] == expected
 
 
 def test_conditions_on_every_type(tmp_path, ok, error):
@@ -81,19 +68,21 @@ def test_conditions_on_every_type(tmp_path, ok, error):
     build_cube(frame, Cube(["x"], ["p"], "types"), f"hfs://{tmp_path}/store")
     conditions = {"temp > 10": [2], "temp in (10, 12)": [1], "qty >= 1.5": [1, 2], "qty == 2.0": [1]}
     conditions |= {f"qty == {number}": [2] for number in ("1152921504606846977", "1152921504606846977.0")}
-    conditions |= {
-        "day == 2024-01-05": [1],
-        "at > 2024-01-05": [2],
-        "price >= 1.1": [0, 1],
-        "qty is null": [],
-    }
+    conditions |= {"day == '2024-01-05'": [1], "at > 2024-01-05": [2], "price >= 1.1": [0, 1]}
     conditions |= {"name == 'it''s'": [0], "name == 'a & b = (c) | ~d'": [1]}
     conditions |= {"name == 'say \"hi\"' | name startswith it": [0, 2], "temp > 9.5 & day >= 2024-01-06": [2]}
     conditions |= {"~(day between 2024-01-05 and 2024-01-06)": [0]}
     for text, expected in conditions.items():
-        found = rows(ok("types", "query", "-w", text, "-o", "json", "--columns", ""))
+        found = json.loads(ok("types", "query", "-w", text, "-o", "json", "--columns", ""))
         assert (text, [row["x"] for row in found]) == (text, expected)
-    for text in ("name == 'it", "name == 'it's'", "day in (x)", "price == x", "day == 5.1.2024"):
+    for text in (
+        "day > 2024-01-05 12:00",
+        "name == 'it",
+        "name == 'it's'",
+        "day in (x)",
+        "price == x",
+        "day == 5.1.2024",
+    ):
         assert text in error("types", "query", "-w", text, "-o", "json")
 
 
@@ -109,7 +98,7 @@ def test_conditions_on_every_type(tmp_path, ok, error):
     ],
 )
 def test_columns(ok, options, expected):
-    assert sorted(rows(ok("cube", "query", "-o", "json", *options))[0]) == expected
+    assert sorted(json.loads(ok("cube", "query", "-o", "json", *options))[0]) == expected
 
 
 def test_limit_stops_reading(ok, monkeypatch):
@@ -120,10 +109,10 @@ def test_limit_stops_reading(ok, monkeypatch):
         return run_task(context, task, *args)
 
     monkeypatch.setattr(executor, "run_task", spy)
-    assert len(rows(ok("cube", "query", "-o", "json", "--limit", "1"))) == 1
+    assert len(json.loads(ok("cube", "query", "-o", "json", "--limit", "1"))) == 1
     assert n_files == [1]
     n_files.clear()
-    assert len(rows(ok("cube", "query", "-o", "json"))) > 1
+    assert len(json.loads(ok("cube", "query", "-o", "json"))) > 1
     assert sum(n_files) > 1
 
 
@@ -192,11 +181,11 @@ def test_json_of_everything(ok, tmp_path):
     frame = pd.DataFrame({"x": [1, 2], "p": "ä", "v1": [[1, 2], None], "v3": ['a"b\n', "\x1b[31m"]})
     frame["v2"] = pd.to_datetime(["2020-01-01 01:02:03.000004", None])
     build_cube(frame, Cube(["x"], ["p"], "odd"), f"hfs://{tmp_path}/store")
-    assert rows(ok("odd", "query", "-o", "json")) == [
+    assert json.loads(ok("odd", "query", "-o", "json")) == [
         {"p": "ä", "v1": [1, 2], "v2": "2020-01-01T01:02:03.000004", "v3": 'a"b\n', "x": 1},
         {"p": "ä", "v1": None, "v2": None, "v3": "\x1b[31m", "x": 2},
     ]
-    assert rows(ok("odd", "query", "-o", "json", "--where", "x > 9")) == []
+    assert json.loads(ok("odd", "query", "-o", "json", "--where", "x > 9")) == []
     table = ok("odd", "query", "-o", "table")
     assert "\x1b" not in table
     assert r"\x1b[31m" in table
@@ -281,44 +270,16 @@ def test_prompts_of_prompt_toolkit(call, terminal, monkeypatch):
     assert frames[0]["x"].tolist() == [3, 4]
 
 
-TEXTS = [
-    "it's",
-    'say "hi"',
-    "a & b",
-    "a=b",
-    "(x)",
-    "H&M == 'x' & y",
-    "''",
-    "'",
-    '"',
-    "ä\n漢",
-    "a\\b",
-    " blank ",
-]
-
-
-@pytest.mark.parametrize("quote", ["'", '"'])
-def test_conditions_on_any_text(tmp_path, ok, quote):
-    store = f"hfs://{tmp_path}/store"
-    build_cube(pd.DataFrame({"x": range(len(TEXTS)), "p": 1, "s": TEXTS}), Cube(["x"], ["p"], "texts"), store)
-    for number, text in enumerate(TEXTS):
-        where = f"s == {quote}{text.replace(quote, 2 * quote)}{quote} & x >= 0"
-        assert [row["x"] for row in rows(ok("texts", "query", "-w", where, "-o", "json"))] == [number]
-
-
-@pytest.mark.parametrize(
-    "where", [["v2 == 'm"], ['v2 == "m'], ["v2 == m'"], ["v2 == 'm & x > 1"], ["v2 == 'm", "p == 'a"]]
-)
+@pytest.mark.parametrize("where", [["v2 == 'm"], ["v2 == 'm & x > 1"], ["v2 == 'm", "p == 'a"]])
 def test_unbalanced_quotes_are_errors(error, where):
     options = [part for text in where for part in ("--where", text)]
     assert "unbalanced quote" in error("cube", "query", *options)
 
 
-def test_dates_and_groups(ok):
-    assert [row["x"] for row in rows(ok("cube", "query", "-w", "d == '2020-01-02'", "-o", "json"))] == [2, 4]
-    result = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
+def test_groups(ok):
+    result = json.loads(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
     assert [(row["i1"], row["x"]) for row in result] == [(False, 2), (True, 1), (True, 3)]
-    assert len(rows(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
+    assert len(json.loads(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
 
 
 def test_an_empty_text_is_an_option(ok, error):

@@ -8,23 +8,21 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.report import DataFiles, advise, build_growth, build_heat_map
+from kartothek_cube.cli import report
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE
+from tests.support.cubes import memory
 from tests.support.pages import Page
 
 EVIL = "\"'><script>alert(1)</script>&lt;"
 
 
-@pytest.fixture
-def page(ok, url):
+def test_structure_and_words(ok, url):
     correction = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]})
     append_to_cube(correction, CUBE, url)
-    return ok("cube", "report", "--output", "-")
-
-
-def test_structure_and_words(page):
+    page = ok("cube", "report", "--output", "-")
     parsed = Page(page)
     assert page.lstrip().startswith("<!DOCTYPE html>")
     assert parsed.attributes("html") == [{"lang": "en"}]
@@ -110,15 +108,10 @@ def test_text_from_the_store_is_escaped(tmp_path, ok):
 
 
 def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
-    from storefact import get_store_from_url
-
-    from kartothek_cube.cli.report import build_page, render
-    from kartothek_cube.core.store import open_blobs
-
-    store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p"], "cube")
+    store, cube = memory(), Cube(["x"], ["p"], "cube")
     seed, enrich = pd.DataFrame({"x": [1], "p": [1]}), pd.DataFrame({"x": [1], "v1": [1]})
     built = build_cube({"seed": seed, "enrich": enrich}, cube, store, partition_on={"enrich": []})
-    html = render(build_page(cube, built, open_blobs(store), "memory"))
+    html = report.render(report.build_page(cube, built, open_blobs(store), "memory"))
     assert "does not report modification times of files" in html
     assert "(not partitioned)" in html
     Page(html)
@@ -133,27 +126,21 @@ def test_to_a_file(call, tmp_path):
     assert call("cube", "report", "--output", str(tmp_path / "no" / "page.html")).exit_code == 2
 
 
-# -- pictures --------------------------------------------------------------------------------------
-
-
 def files(sizes, times=None, partition=None, **keys):
     """Data files with these sizes, one partition each."""
-    sizes = np.asarray(sizes, dtype=np.int64)
-    return DataFiles(
-        keys={name: pa.array(values) for name, values in keys.items()},
-        partition=np.arange(len(sizes)) if partition is None else np.asarray(partition),
-        sizes=sizes,
-        rows=sizes // 10,
-        times=np.full(len(sizes), np.nan) if times is None else np.asarray(times, dtype=float),
-        estimated=False,
-        column_bytes={},
-    )
+    sizes, arrays = np.asarray(sizes, dtype=np.int64), {name: pa.array(v) for name, v in keys.items()}
+    partition = np.arange(len(sizes)) if partition is None else np.asarray(partition)
+    times = np.full(len(sizes), np.nan) if times is None else np.asarray(times, dtype=float)
+    columns = {"keys": arrays, "partition": partition, "sizes": sizes, "rows": sizes // 10, "times": times}
+    return report.DataFiles(**columns, estimated=False, column_bytes={})
 
 
 @pytest.mark.parametrize("shape", [(100_000,), (400, 250), (10, 10_000), (100_000, 1)])
 def test_many_partitions_stay_small(shape):
     numbers = np.indices(shape).reshape(len(shape), -1)
-    heat = build_heat_map(files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)}))
+    heat = report.build_heat_map(
+        files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)})
+    )
     assert len(heat["cells"]) <= 1800
     assert 500 < len(heat["cells"]) <= heat["width"] * heat["height"]
     counts = [re.search(r"([\d,]+) files?", cell["text"])[1] for cell in heat["cells"]]
@@ -162,34 +149,33 @@ def test_many_partitions_stay_small(shape):
 
 
 def test_heat_maps():
-    heat = build_heat_map(files([10, 1000, 40], p=["b", "a", "a"], q=[2, 1, 3]))
+    heat = report.build_heat_map(files([10, 1000, 40], p=["b", "a", "a"], q=[2, 1, 3]))
     assert (heat["width"], heat["height"]) == (3, 2)
     assert heat["y_labels"] == ["a", "b"]
     assert heat["x_ends"] == ("1", "3")
-    places = {(cell["x"], cell["y"]): cell["text"] for cell in heat["cells"]}
-    assert places == {
+    assert {(cell["x"], cell["y"]): cell["text"] for cell in heat["cells"]} == {
         (0, 0): "a / 1: 100 rows, 1.0 kB, 1 file",
         (2, 0): "a / 3: 4 rows, 40 B, 1 file",
         (1, 1): "b / 2: 1 row, 10 B, 1 file",
     }
     assert max(heat["cells"], key=lambda cell: cell["levels"][1])["text"].startswith("a / 1")
     assert "most bytes in a / 1 (1.0 kB), fewest in b / 2 (10 B)" in heat["summary"]
-    heat = build_heat_map(files(np.arange(1, 131), p=pd.date_range("2020-01-01", periods=130)))
+    heat = report.build_heat_map(files(np.arange(1, 131), p=pd.date_range("2020-01-01", periods=130)))
     assert (heat["width"], heat["height"]) == (60, 3)
     assert heat["y_labels"][0] == "2020-01-01 … 2020-02-29"
     assert len(heat["cells"]) == 130
-    heat = build_heat_map(files([1, 2], p=pa.array(["a", None])))
+    heat = report.build_heat_map(files([1, 2], p=pa.array(["a", None])))
     assert [cell["text"].partition(":")[0] for cell in heat["cells"]] == ["a", "null"]
 
 
 def test_growth():
-    lines = build_growth({"a": files([100, 300], times=[0, 1000]), "b": files([50], times=[500])})
+    lines = report.build_growth({"a": files([100, 300], times=[0, 1000]), "b": files([50], times=[500])})
     assert [line["name"] for line in lines["lines"]] == ["a", "b"]
     assert [line["added"] for line in lines["lines"]] == ["400 B in 2 files", "50 B in 1 file"]
     assert lines["lines"][0]["path"].endswith("V0.0H960.0")
     assert lines["y_ticks"][-1][1] == "400 B"
-    assert build_growth({"a": files([100])}) is None
-    lines = build_growth({f"d{i}": files([i + 1], times=[i]) for i in range(10)})
+    assert report.build_growth({"a": files([100])}) is None
+    lines = report.build_growth({f"d{i}": files([i + 1], times=[i]) for i in range(10)})
     assert [line["name"] for line in lines["lines"]] == ["d9", "d8", "d7", "d6", "d5", "d4", "others"]
     assert lines["lines"][-1]["added"] == "10 B"
 
@@ -207,7 +193,7 @@ def test_growth():
 )
 def test_advice(sizes, partition, expected):
     data_files = files(sizes, partition=partition, p=list(range(len(sizes))))
-    found = list(advise("e d", data_files, "s", "c", is_seed=False))
+    found = list(report.advise("e d", data_files, "s", "c", is_seed=False))
     assert [advice.title.partition(":")[0] for advice in found] == expected
     for advice in found:
         assert "e d" in advice.command

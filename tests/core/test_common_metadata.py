@@ -17,7 +17,7 @@ from kartothek_cube.core.schema import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(
-    {"b": 1, "a": ["x"], "c": "x", "n": None, "l": None, "s": "x", "i": 1, "d": None, "t": None}
+    {"b": [1], "a": "x", "c": "x", "n": None, "l": None, "s": "x", "i": 1, "d": None, "t": 0}
 )
 FRAME["l"] = pd.Series([np.array([1], "int8")])
 FRAME["d"] = pd.Series([datetime.date(2020, 1, 1)])
@@ -208,6 +208,8 @@ def test_incompatible(fields):
 
 
 NS, CET = pa.timestamp("ns"), pa.timestamp("ns", "CET")
+FLOATS = 'df["x"].astype("float64") rounds integers beyond 2**53, which no float equals'
+LOCAL = 'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC'
 
 
 @pytest.mark.parametrize(
@@ -215,18 +217,10 @@ NS, CET = pa.timestamp("ns"), pa.timestamp("ns", "CET")
     [
         (pa.int64(), pa.float64(), 'df["x"].round().astype("Int64"), or widen payload with update_schema'),
         (pa.int64(), pa.string(), 'df["x"].astype("Int64")'),
-        (
-            pa.float64(),
-            pa.int64(),
-            'df["x"].astype("float64") rounds integers beyond 2**53, which no float equals',
-        ),
+        (pa.float64(), pa.int64(), FLOATS),
         (pa.bool_(), pa.string(), 'df["x"].astype("boolean") keeps gaps in booleans'),
         (pa.string(), pa.int64(), 'df["x"].astype(str)'),
-        (
-            NS,
-            CET,
-            'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC',
-        ),
+        (NS, CET, LOCAL),
         (CET, NS, "df[\"x\"].dt.tz_localize('CET'), if it holds times of this zone"),
         (pa.timestamp("ns", "UTC"), CET, "df[\"x\"].dt.tz_convert('UTC')"),
         (NS, pa.string(), 'pd.to_datetime(df["x"])'),
@@ -267,11 +261,9 @@ def test_long_origins_are_cut():
     assert "a" * 201 not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "validate", [common_metadata.validate_compatible, common_metadata.validate_shared_columns]
-)
-def test_schemas_with_and_without_pandas(validate):
-    meta = schema(x=pa.int64())
+@pytest.mark.parametrize("function", ["validate_compatible", "validate_shared_columns"])
+def test_schemas_with_and_without_pandas(function):
+    validate, meta = getattr(common_metadata, function), schema(x=pa.int64())
     mixed = [meta, meta.remove_metadata()]
     with pytest.raises(ValueError, match="ignore_pandas=True"):
         validate(mixed)
@@ -334,7 +326,7 @@ def test_schema_file_that_is_corrupt(content):
         schema_from_bytes(content, "u/table/_common_metadata")
 
 
-@pytest.mark.parametrize("position", range(8, len(GOOD) - 8, 7))
+@pytest.mark.parametrize("position", range(8, len(GOOD) - 8, 21))
 def test_schema_file_with_a_flipped_byte(position):
     damaged = bytearray(GOOD)
     damaged[position] ^= 0xFF

@@ -53,11 +53,6 @@ def factory(source: Counting) -> DatasetFactory:
     return DatasetFactory("u", source)
 
 
-def test_table_meta_is_deprecated(factory):
-    with pytest.warns(DeprecationWarning, match="use schema"):
-        assert factory.table_meta == {"table": SCHEMA}
-
-
 def test_nothing_is_read_before_it_is_needed(factory, source):
     assert repr(factory) == "<DatasetFactory: uuid=u is_loaded=False>"
     assert (factory.dataset_uuid, factory.store_factory, factory.load_schema) == ("u", source, True)

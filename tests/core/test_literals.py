@@ -14,19 +14,13 @@ MIDNIGHT, STAMP = datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 1, 1
 ZONED = pd.Timestamp(STAMP, tz="UTC")
 
 #: one value of every kind that might meet a column
-VALUES = {
-    "int": 1,
-    "int8": np.int8(1),
-    "float": 1.0,
-    "float32": np.float32(1),
-    "Decimal": decimal.Decimal("1.5"),
-}
+VALUES = {"int": 1, "int8": np.int8(1), "float": 1.0, "float32": np.float32(1)}
+VALUES |= {"Decimal": decimal.Decimal("1.5")}
 VALUES |= {"None": None, "NA": pd.NA, "nan": math.nan, "NaT": pd.NaT, "nat64": np.datetime64("NaT", "ns")}
 VALUES |= {"bool": True, "bool_": np.bool_(True), "list": [1], "zoned": ZONED, "time": datetime.time(1)}
 VALUES |= {"str": "a", "str_": np.str_("a"), "day text": "2020-01-01", "bytes": b"a", "date": DAY}
 VALUES |= {"datetime": STAMP, "Timestamp": pd.Timestamp(STAMP), "datetime64": np.datetime64(STAMP)}
-STAMPS = {"datetime", "Timestamp", "datetime64"}
-NULLS = {"None", "NA"}
+STAMPS, NULLS = {"datetime", "Timestamp", "datetime64"}, {"None", "NA"}
 TEXTS = {"str", "str_", "day text", "bytes"}
 #: semantics of the predicates: what may be compared with what; all else is refused
 ACCEPTED = {

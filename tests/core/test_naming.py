@@ -4,6 +4,8 @@ import pytest
 
 from kartothek_cube.core import naming
 
+INDEX_KEY = naming.index_key("u", "x y/ü", datetime(2000, 1, 2, 3, 4, 5))
+
 
 @pytest.mark.parametrize("uuid", ["u", "a++b", "A-z_0+", "0"])
 def test_legal_uuid(uuid):
@@ -27,16 +29,12 @@ def test_illegal_uuid(uuid):
     "key, expected",
     [
         (naming.metadata_key_from_uuid("u"), "u.by-dataset-metadata.json"),
-        (naming.metadata_key_from_uuid("u", "json"), "u.by-dataset-metadata.json"),
         (naming.metadata_key_from_uuid("u", format="msgpack"), "u.by-dataset-metadata.msgpack.zstd"),
         (naming.schema_key("u"), "u/table/_common_metadata"),
         (naming.schema_key("u", "core"), "u/core/_common_metadata"),
         (naming.get_partition_file_prefix("u", "p=1/q=x/ff", "table"), "u/table/p=1/q=x/ff"),
         (naming.get_partition_file_prefix("u", "ff", "t", metadata_version=4), "u/t/ff"),
-        (
-            naming.index_key("u", "x y/ü", datetime(2000, 1, 2, 3, 4, 5)),
-            "u/indices/x%20y%2F%C3%BC/2000-01-02T03%3A04%3A05.000000.by-dataset-index.parquet",
-        ),
+        (INDEX_KEY, "u/indices/x%20y%2F%C3%BC/2000-01-02T03%3A04%3A05.000000.by-dataset-index.parquet"),
         (naming.legacy_index_key("u", "x y"), "u.x y.by-dataset-index.parquet"),
     ],
 )
@@ -83,10 +81,3 @@ def test_column_without_index_key(column):
 def test_column_without_legacy_index_key():
     with pytest.raises(ValueError, match="slash"):
         naming.legacy_index_key("u", "x/y")
-
-
-def test_constants_are_those_of_the_specification():
-    assert naming.DEFAULT_METADATA_VERSION == naming.MIN_METADATA_VERSION == naming.MAX_METADATA_VERSION == 4
-    assert naming.DEFAULT_METADATA_STORAGE_FORMAT == "json"
-    assert (naming.METADATA_VERSION_KEY, naming.UUID_KEY) == ("dataset_metadata_version", "dataset_uuid")
-    assert (naming.SINGLE_TABLE, naming.TABLE_METADATA_FILE) == ("table", "_common_metadata")

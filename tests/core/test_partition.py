@@ -9,20 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core import partition
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import quote, quote_indices
-from kartothek_cube.core.partition import (
-    Partition,
-    PartitionTable,
-    encode_component,
-    quote_texts,
-    unquote_texts,
-)
+from kartothek_cube.core.partition import Partition, PartitionTable
 
-HEADER = {
-    "p=1/a": {"files": {"table": "u/table/p=1/a.parquet"}},
-    "b": {"files": {"table": "u/table/b.parquet"}},
-}
+HEADER = {"p=1/a": {"files": {"table": "u/table/p=1/a.parquet"}}, "b": {"files": {"table": "u/t/b.parquet"}}}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 
@@ -31,11 +23,11 @@ def table_of(*labels: str) -> PartitionTable:
 
 
 def test_partition_knows_its_form_in_the_header():
-    partition = Partition("a", {"table": "u/table/a.parquet"}, metadata={"ignored": 1})
-    assert partition.to_dict() == {"files": {"table": "u/table/a.parquet"}}
-    assert Partition.from_dict("a", partition.to_dict()) == partition
-    assert Partition("a") == Partition("a", {}) != partition
-    assert partition != "a"
+    part = Partition("a", {"table": "u/table/a.parquet"}, metadata={"ignored": 1})
+    assert part.to_dict() == {"files": {"table": "u/table/a.parquet"}}
+    assert Partition.from_dict("a", part.to_dict()) == part
+    assert Partition("a") == Partition("a", {}) != part
+    assert part != "a"
     with pytest.raises(CorruptDatasetError, match="str, not dict"):
         Partition.from_dict("a", "u/table/a.parquet")
 
@@ -51,7 +43,6 @@ def test_partition_knows_its_form_in_the_header():
         ({"a": {"files": ["u/table/a.parquet"]}}, "'files' is list"),
         ({"a": {"files": {"table": 1}}}, "storage key is int"),
         ({"a": {"files": {"table": None}}}, "storage key is NoneType"),
-        ({"a": {"files": {"table": b"u/table/a.parquet"}}}, "storage key is bytes"),
         ({"a": {"files": {1: "u/table/a.parquet"}}}, "table is int"),
         ({"a": {"files": {"table": "\ud800"}}}, "not Unicode"),
         ({"\ud800": {"files": {}}}, "not Unicode"),
@@ -154,17 +145,13 @@ def test_tables_are_joined_in_order():
         PartitionTable.empty(["table"]).concat(table_of("c", "c"))
 
 
-@pytest.mark.parametrize(
-    "key", ["v/table/a.parquet", "u/table/../../a", "u//a", "uv/table/a", "/u/table/a", "u.x"]
-)
+@pytest.mark.parametrize("key", ["v/table/a.parquet", "u/table/../../a", "u//a", "uv/t/a", "/u/t/a", "u.x"])
 def test_files_outside_of_the_dataset_are_refused(key):
     table_of("a").check_owned("u")
     with pytest.raises(CorruptDatasetError) as caught:
         PartitionTable(["a", "b"], {"table": ["u/table/a.parquet", key]}).check_owned("u")
     assert caught.value.key == key
 
-
-# partition keys
 
 RANGE_OF_NANOSECONDS = (pd.Timestamp.min.ceil("D"), pd.Timestamp.max.floor("D"))
 VALUES = {
@@ -197,17 +184,17 @@ def test_texts_are_unquoted_as_by_urllib(texts):
         expected = [unquote(text, errors="strict") for text in texts]
     except UnicodeDecodeError:
         with pytest.raises(UnicodeDecodeError):
-            unquote_texts(pa.array(texts, pa.string()))
+            partition.unquote_texts(pa.array(texts, pa.string()))
     else:
-        assert unquote_texts(pa.array(texts, pa.string())).to_pylist() == expected
+        assert partition.unquote_texts(pa.array(texts, pa.string())).to_pylist() == expected
 
 
 @given(st.lists(TEXTS, max_size=6))
 @example(["", "a-b_c.d~e", "%41", "a b", "/"])
 def test_texts_are_quoted_as_by_urllib(texts):
     column = pa.array(texts, pa.string())
-    assert quote_texts(column).to_pylist() == [quote(text) for text in texts]
-    assert unquote_texts(quote_texts(column)).equals(column)
+    assert partition.quote_texts(column).to_pylist() == [quote(text) for text in texts]
+    assert partition.unquote_texts(partition.quote_texts(column)).equals(column)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +211,7 @@ def test_texts_are_quoted_as_by_urllib(texts):
     ids=lambda values: str(values.type),
 )
 def test_what_is_encoded_is_decoded(values):
-    labels = [f"{text}/a{i}" for i, text in enumerate(encode_component("p =", values).to_pylist())]
+    labels = [f"{text}/a{i}" for i, text in enumerate(partition.encode_component("p =", values).to_pylist())]
     keys = table_of(*labels).keys(["p ="], pa.schema([("p =", values.type)]))
     assert keys["p ="].cast(values.type).equals(values)
 
@@ -251,22 +238,9 @@ def test_components_may_have_another_order():
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        "a",
-        "p=1/a",
-        "p=1/q=x/r=2/a",
-        "p=1/q=x=y/a",
-        "p=1/x/a",
-        "q=x/p=1/a",
-        "p=1/p=1/a",
-        "p=1/r=x/a",
-        "p=x/q=x/a",
-        "p=1.5/q=x/a",
-        "p=/q=x/a",
-        "p=1/q=%ff/a",
-        "%ff=1/q=x/a",
-    ],
-)
+    ["a", "p=1/a", "p=1/q=x/r=2/a", "p=1/q=x=y/a", "p=1/x/a", "q=x/p=1/a", "p=1/p=1/a", "p=1/r=x/a",
+     "p=x/q=x/a", "p=1.5/q=x/a", "p=/q=x/a", "p=1/q=%ff/a", "%ff=1/q=x/a"],
+)  # fmt: skip
 def test_label_of_another_structure_is_named(bad):
     with pytest.raises(CorruptDatasetError) as caught:
         table_of("p=1/q=x/a", bad, "p=2/q=x/a").keys(["p", "q"], SCHEMA)

@@ -38,14 +38,9 @@ TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
         ([[("x", "==", 1)], ()], ValueError, "Conjunction 1 .* got tuple"),
         ("x", ValueError, "Conjunction 0 .* got str"),
         ([[("x", "==", 1), ["x", "==", 1]]], ValueError, "Literal 1 in conjunction 0"),
-        *(
-            ([[literal]], ValueError, "Literal 0 in conjunction 0")
-            for literal in (("x", "=="), ("x", "==", 1, 2))
-        ),
-        *(
-            ([[("x", op, null)]], ValueError, "'x'")
-            for op, null in (("<", None), (">=", math.nan), ("in", None))
-        ),
+        ([[("x", "==")]], ValueError, "Literal 0 in conjunction 0"),
+        ([[("x", "==", 1, 2)]], ValueError, "Literal 0 in conjunction 0"),
+        *(([[("x", *rest)]], ValueError, "'x'") for rest in (("<", None), (">=", math.nan), ("in", None))),
         ([[("x", "in", "abc")]], TypeError, "'x'.* got str"),
         ([[("x", "not in", 1)]], TypeError, "'x'.* got int"),
         ([[("x", "in", iter([1]))]], TypeError, "'x'.* got list_iterator"),
@@ -93,9 +88,7 @@ def test_filter_predicates_by_column(columns, expected):
     assert expressions.filter_predicates_by_column(None, columns) is None
 
 
-@pytest.mark.parametrize(
-    "array", [pa.array([], pa.int64()), pa.chunked_array([], pa.int64()), pa.nulls(3, pa.int64())]
-)
+@pytest.mark.parametrize("array", [pa.nulls(0, "int64"), pa.chunked_array([], "int64"), pa.nulls(3, "int64")])
 def test_types_are_checked_without_values(array):
     with pytest.raises(TypeError, match=r"'x' of type int64 .*\(==\) with '1' \(type str\)"):
         expressions.literal_mask(array, "==", "1", "x")
@@ -172,11 +165,7 @@ def test_what_is_bound_and_what_matches_everything():
         ([[("x", ">", 1)]], {}, [[("x", ">", 1)]]),
         ([[("p", "in", ["a", "b"]), ("q", "<", DAY.replace(day=2))]], {"p": "a", "q": DAY}, True),
         ([[("p", ">", 1)]], {"p": pa.scalar(2**64 - 1, pa.uint64())}, True),
-        (
-            [[("p", "==", stamp("2020-01-01", 1))]],
-            {"p": np.datetime64("2020-01-01T00:00:00.000000001")},
-            True,
-        ),
+        ([[("p", "==", stamp("2020-01-01", 1))]], {"p": stamp("2020-01-01", 1).to_datetime64()}, True),
         ([[("p", "==", True)]], {"p": np.bool_(True)}, True),
     ],
 )

@@ -6,14 +6,8 @@ import dask
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.io.dask._dask_executor import (
-    FAN_IN,
-    answer_as_bag,
-    answer_as_delayed,
-    answer_as_item,
-    results_as_bag,
-    results_as_delayed,
-)
+from kartothek_cube.io.dask import _dask_executor as executor
+from kartothek_cube.io.dask._dask_executor import FAN_IN
 from kartothek_cube.io.dask.dataframe import OpaqueSequence
 from kartothek_cube.io_components.job import Job, discard_results, execute, iter_results
 
@@ -40,23 +34,16 @@ def finish(base, results):
 
 
 def job(tasks=(1, 2, 3), **options):
-    return Job(
-        name="add_up",
-        description="add up numbers",
-        context=10,
-        tasks=tasks,
-        run=scale,
-        finish=partial(finish, 1000),
-        **options,
-    )
+    steps = {"context": 10, "run": scale, "finish": partial(finish, 1000), **options}
+    return Job(name="add_up", description="add up numbers", tasks=tasks, **steps)
 
 
 EXECUTORS = {
     "serial": execute,
     "threads": partial(execute, threads=2),
-    "delayed": lambda j: answer_as_delayed(j).compute(scheduler="sync"),
-    "item": lambda j: answer_as_item(j).compute(scheduler="sync"),
-    "bag": lambda j: answer_as_bag(j).compute(scheduler="sync")[0],
+    "delayed": lambda j: executor.answer_as_delayed(j).compute(scheduler="sync"),
+    "item": lambda j: executor.answer_as_item(j).compute(scheduler="sync"),
+    "bag": lambda j: executor.answer_as_bag(j).compute(scheduler="sync")[0],
 }
 
 
@@ -73,18 +60,8 @@ def test_the_preparation_comes_before_all_tasks(run, n, log):
     def nothing(context, task):
         LOG.append("run")
 
-    run(
-        Job(
-            name="delete",
-            description="delete",
-            context=None,
-            tasks=range(n),
-            run=nothing,
-            finish=discard_results,
-            merge=discard_results,
-            prepare=prepare,
-        )
-    )
+    steps = {"prepare": prepare, "run": nothing, "merge": discard_results, "finish": discard_results}
+    run(job(tasks=range(n), context=None, **steps))
     assert log == ["prepare", *["run"] * n]
 
 
@@ -99,22 +76,20 @@ def test_one_thread_takes_a_task_when_the_one_before_is_done(log):
 
 
 def test_results_come_one_by_one(log):
-    results = iter_results(job())
-    assert (next(results), log) == (10, ["run"])
+    assert (next(iter_results(job())), log) == (10, ["run"])
 
 
 def test_results_as_collections():
-    assert [item.compute(scheduler="sync") for item in results_as_delayed(job())] == [10, 20, 30]
-    assert results_as_bag(job()).compute(scheduler="sync") == [10, 20, 30]
-    lists = Job(
-        name="pairs", description="", context=(7,), tasks=[1, 2], run=lambda c, t: [*c, t], finish=list
-    )
-    assert results_as_bag(lists, flatten=True).compute(scheduler="sync") == [7, 1, 7, 2]
+    assert [item.compute(scheduler="sync") for item in executor.results_as_delayed(job())] == [10, 20, 30]
+    assert executor.results_as_bag(job()).compute(scheduler="sync") == [10, 20, 30]
+    lists = job(tasks=[1, 2], context=(7,), run=lambda c, t: [*c, t], finish=list)
+    assert executor.results_as_bag(lists, flatten=True).compute(scheduler="sync") == [7, 1, 7, 2]
 
 
 def test_a_graph_has_one_context_and_a_tree_of_merges():
     n = FAN_IN**2 + 1
-    first, second = (dict(answer_as_delayed(job(tasks=range(n), merge=sum)).__dask_graph__()) for _ in "ab")
+    lazy = [executor.answer_as_delayed(job(tasks=range(n), merge=sum)) for _ in range(2)]
+    first, second = (dict(answer.__dask_graph__()) for answer in lazy)
     assert len(first) == n + 1 + (FAN_IN + 1) + 2 + 1
     assert max(len(task.dependencies) for task in first.values()) <= FAN_IN
     names = {key_split(key) for key in first}

@@ -5,14 +5,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    copy_cube,
-    delete_cube,
-    query_cube,
-)
+from kartothek_cube.io import eager_cube
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
 from tests.support.stores import MinimalIterStore, MinimalStore
 
@@ -38,12 +31,9 @@ def test_serializers(kind, df, serializer):
 
 def test_dataset(kind, df):
     store, target = kind(), kind()
-    api.store_dataframes_as_dataset(
-        store=store, dataset_uuid="sales", dfs=[df], partition_on=["COUNTRY"], secondary_indices=["SHOP"]
-    )
-    api.update_dataset_from_dataframes(
-        [df], store=store, dataset_uuid="sales", delete_scope=[{"COUNTRY": "DE"}], partition_on=["COUNTRY"]
-    )
+    options = {"partition_on": ["COUNTRY"], "secondary_indices": ["SHOP"]}
+    api.store_dataframes_as_dataset(store, "sales", [df], **options)
+    api.update_dataset_from_dataframes([df], store, "sales", delete_scope=[{"COUNTRY": "DE"}])
     api.garbage_collect_dataset(dataset_uuid="sales", store=store)
     assert sorted(api.read_table("sales", store).SALES) == [7, 8, 8]
     api.copy_dataset("sales", store, "sales", target)
@@ -55,19 +45,14 @@ def test_dataset(kind, df):
 
 def test_cube(kind, df):
     store, target = kind(), kind()
-    cube = Cube(
-        uuid_prefix="sales",
-        dimension_columns=["SHOP", "DAY"],
-        partition_columns=["COUNTRY"],
-        seed_dataset="seed",
-    )
-    build_cube({"seed": df}, cube, lambda: store)
-    append_to_cube({"seed": df.assign(DAY=2)}, cube, lambda: store)
+    cube = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales")
+    eager_cube.build_cube({"seed": df}, cube, lambda: store)
+    eager_cube.append_to_cube({"seed": df.assign(DAY=2)}, cube, lambda: store)
     store.put("sales++seed/table/orphan.parquet", b"")
-    cleanup_cube(cube, lambda: store)
+    eager_cube.cleanup_cube(cube, lambda: store)
     assert "sales++seed/table/orphan.parquet" not in store
-    copy_cube(cube, lambda: store, lambda: target)
-    delete_cube(cube, lambda: store)
+    eager_cube.copy_cube(cube, lambda: store, lambda: target)
+    eager_cube.delete_cube(cube, lambda: store)
     assert not store.content
-    [found] = query_cube(cube, lambda: target)
+    [found] = eager_cube.query_cube(cube, lambda: target)
     assert found.SALES.tolist() == [7, 7, 8, 8]

@@ -1,5 +1,6 @@
 """How many requests queries and commits make on S3: never more than docs/stores.rst states."""
 
+import math
 import re
 from collections import Counter
 from unittest import mock
@@ -42,11 +43,8 @@ def frame(partitions: int, rows: int = 1, **columns: object) -> pd.DataFrame:
 
 
 def build(url: str, partitions: int = 4, rows: int = 1) -> None:
-    data = {
-        "seed": frame(partitions, rows, i1=7),
-        "enrich": frame(partitions, rows).rename(columns={"v1": "v2"}),
-    }
-    api.build_cube(data, CUBE, url)
+    enrich = frame(partitions, rows).rename(columns={"v1": "v2"})
+    api.build_cube({"seed": frame(partitions, rows, i1=7), "enrich": enrich}, CUBE, url)
 
 
 def bound(operation: str, **numbers: int) -> int:
@@ -54,11 +52,8 @@ def bound(operation: str, **numbers: int) -> int:
     text = DOCS.read_text()
     (formula,) = re.findall(rf"^{re.escape(operation)}\s\s+``(.+?)``", text, re.MULTILINE)
     terms = [term.strip().split(" ") for term in formula.split("+")]
-    total = 0
-    for term in terms:
-        factors = [int(factor) if factor.isdigit() else numbers[factor] for factor in term]
-        total += int(np.prod(factors))
-    return total
+    factors = ([int(part) if part.isdigit() else numbers[part] for part in term] for term in terms)
+    return sum(map(math.prod, factors))
 
 
 def count(server) -> int:
@@ -125,10 +120,8 @@ def test_remove(server, url):
 
 def test_cleanup(server, url):
     build(url, 9)
-    for number in range(2500):
-        server.blobs[f"cube++seed/table/p=0/{number:032}.parquet"] = server.blobs[
-            "cube++seed/table/_common_metadata"
-        ]
+    schema = server.blobs["cube++seed/table/_common_metadata"]
+    server.blobs |= {f"cube++seed/table/p=0/{number:032}.parquet": schema for number in range(2500)}
     server.requests.clear()
     api.cleanup_cube(CUBE, url)
     assert count(server) <= bound("cleanup of a cube", D=2, W=1, A=4, G=3)
@@ -178,8 +171,7 @@ def test_blocks_of_an_object_store_have_the_bytes_of_its_values(url, monkeypatch
 
 
 def test_blocks_of_an_object_store_have_the_bytes_of_its_files_if_these_are_more(url, monkeypatch):
-    texts = [uuid4().hex + uuid4().hex for _ in range(8000)]
-    api.build_cube(frame(8, rows=1000, v2=texts), CUBE, url)
+    api.build_cube(frame(8, rows=1000, v2=[uuid4().hex + uuid4().hex for _ in range(8000)]), CUBE, url)
     key = next(b.key for b in open_blobs(url).list("cube++seed/table/") if b.key.endswith(".parquet"))
     size = open_blobs(url).size(key)
     assert size > 1000 * 3 * 8

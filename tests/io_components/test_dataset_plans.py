@@ -9,14 +9,12 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import make_meta, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
 from kartothek_cube.io_components.dataset_read import DatasetRead, run_read
-from kartothek_cube.io_components.write import build_index
 from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
@@ -48,9 +46,8 @@ def many(store_factory):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_tasks_of_a_read_are_small(many, n):
-    plan = DatasetRead(
-        "u", many(n), predicates=[[("x", ">", 0.5), ("p", ">=", 0)]], columns=["p", "x"]
-    ).plan()
+    predicates = [[("x", ">", 0.5), ("p", ">=", 0)]]
+    plan = DatasetRead("u", many(n), predicates=predicates, columns=["p", "x"]).plan()
     tasks = plan.tasks()
     assert len(tasks) == n
     assert len(pickle.dumps(tasks[-1])) < 600
@@ -76,21 +73,13 @@ def test_store_calls_of_an_update_do_not_grow(many):
     assert counts[0] == counts[1]
 
 
-@pytest.fixture
-def stored(store_factory):
-    random_ = np.random.default_rng(0)
-    df = pd.DataFrame({"p": np.arange(60) % 6, "x": random_.integers(0, 5, 60), "n": np.arange(60)})
-    store_dataframes_as_dataset(
-        store_factory, "u", [df[:30], df[30:]], partition_on="p", secondary_indices="x"
-    )
-    return store_factory
-
-
 @pytest.mark.parametrize("dispatch_by", [None, "x"])
-def test_tasks_of_a_read_run_anywhere_and_often(stored, dispatch_by):
-    plan = DatasetRead(
-        "u", stored, dispatch_by=dispatch_by, predicates=[[("n", ">", 10)]], categoricals=["p"]
-    ).plan()
+def test_tasks_of_a_read_run_anywhere_and_often(store_factory, dispatch_by):
+    df = pd.DataFrame({"p": np.arange(60) % 6, "x": np.arange(60) % 7 % 5, "n": np.arange(60)})
+    options = {"partition_on": "p", "secondary_indices": "x"}
+    store_dataframes_as_dataset(store_factory, "u", [df[:30], df[30:]], **options)
+    options = {"predicates": [[("n", ">", 10)]], "categoricals": ["p"]}
+    plan = DatasetRead("u", store_factory, dispatch_by=dispatch_by, **options).plan()
     context, tasks = travelled(plan.context), travelled(plan.tasks())
     assert tasks == plan.tasks()
     expected = [run_read(plan.context, task).to_pydict() for task in plan.tasks()]
@@ -103,34 +92,11 @@ def test_tasks_of_a_read_run_anywhere_and_often(stored, dispatch_by):
 @pytest.mark.parametrize("mode", ["store", "update"])
 def test_results_of_a_write_travel_and_merge(store_factory, mode):
     options = {"partition_on": "p", "secondary_indices": ["x"], "metadata": {"m": 1}}
-    if mode == "store":
-        plan = StoreDataset(store_factory, "u", **options).plan()
-    else:
-        plan = UpdateDataset(store_factory, "u", **options).plan()
-    plan = travelled(plan)
+    operation = StoreDataset if mode == "store" else UpdateDataset
+    plan = travelled(operation(store_factory, "u", **options).plan())
     frames = [pd.DataFrame({"p": [i, i], "x": [i, 2 * i]}) for i in range(4)]
     results = [travelled(write_part(travelled(plan), df)) for df in frames]
     assert all(len(pickle.dumps(result)) < 4_000 for result in results)
     dataset = finish_dataset_write(plan, results)
     assert sorted(read_table("u", store_factory)["x"]) == [0, 0, 1, 2, 2, 3, 4, 6]
     assert dataset.metadata["m"] == 1
-
-
-def test_finishing_twice_changes_nothing(stored):
-    before = DatasetMetadata.load_from_store("u", stored)
-    plan = UpdateDataset(stored, "u", delete_scope=[{"p": 1}], metadata={"m": 1}).plan()
-    results = [write_part(plan, pd.DataFrame({"p": [1], "x": [7], "n": [60]}))]
-    first = finish_dataset_write(plan, results)
-    assert finish_dataset_write(travelled(plan), travelled(results)) == first
-    assert len(first.partitions) == len(before.partitions) - 2 + 1
-    assert DatasetMetadata.load_from_store("u", stored) == first
-
-
-def test_tasks_of_an_index_build_travel(stored):
-    context, tasks = build_index.plan_index_build(DatasetFactory("u", stored), ["n"], partitions_per_task=5)
-    results = [travelled(build_index.run_index_build(travelled(context), task)) for task in travelled(tasks)]
-    dataset = build_index.finish_index_build(context, results[::-1])
-    index = dataset.load_all_indices(stored).indices["n"]
-    assert list(index.index_dct) == list(range(60))
-    again = build_index.finish_index_build(context, results)
-    assert again.load_all_indices(stored).indices["n"].index_dct.keys() == index.index_dct.keys()

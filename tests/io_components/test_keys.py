@@ -12,21 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.io_components import kernels
-from kartothek_cube.io_components.kernels import (
-    combine_keys,
-    encode_ordered,
-    equal_neighbours,
-    expand_ranges,
-    group_codes,
-    join_codes,
-    last_occurrence_mask,
-    lookup_codes,
-    lookup_keys,
-    rechunk_by_partition,
-    sort_order,
-    strictly_increasing,
-    take_values,
-)
 
 DAYS = st.dates(datetime.date(1700, 1, 1), datetime.date(2200, 1, 1))
 TYPES = {
@@ -63,13 +48,13 @@ def arrow(column: tuple[pa.DataType, list[object]], pieces: int = 2) -> pa.Chunk
 @given(key_columns())
 def test_codes_compare_like_the_values(columns: list[tuple[pa.DataType, list[object]]]) -> None:
     rows = list(zip(*(values for _, values in columns), strict=True))
-    codes, bound = combine_keys([encode_ordered(arrow(c)) for c in columns], len(rows))
+    codes, bound = kernels.combine_keys([kernels.encode_ordered(arrow(c)) for c in columns], len(rows))
     assert all(0 <= code < bound for code in codes)
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
             assert (codes[i] < codes[j]) == (a < b)
             assert (codes[i] == codes[j]) == (a == b)
-    dense = group_codes([arrow(c) for c in columns], len(rows))
+    dense = kernels.group_codes([arrow(c) for c in columns], len(rows))
     assert sorted(set(dense.tolist())) == list(range(len(set(rows))))
 
 
@@ -77,11 +62,12 @@ def test_codes_compare_like_the_values(columns: list[tuple[pa.DataType, list[obj
 def test_sorting_and_uniqueness(columns: list[tuple[pa.DataType, list[object]]]) -> None:
     rows = list(zip(*(values for _, values in columns), strict=True))
     arrays = [arrow(c) for c in columns]
-    assert strictly_increasing(arrays, len(rows)) == all(a < b for a, b in itertools.pairwise(rows))
-    order = sort_order(arrays, len(rows))
+    assert kernels.strictly_increasing(arrays, len(rows)) == all(a < b for a, b in itertools.pairwise(rows))
+    order = kernels.sort_order(arrays, len(rows))
     expected = sorted(range(len(rows)), key=lambda i: rows[i])
     assert (list(range(len(rows))) if order is None else order.tolist()) == expected
-    keep = last_occurrence_mask(*combine_keys([encode_ordered(a) for a in arrays], len(rows)))
+    codes = kernels.combine_keys([kernels.encode_ordered(a) for a in arrays], len(rows))
+    keep = kernels.last_occurrence_mask(*codes)
     expected_keep = [row not in rows[i + 1 :] for i, row in enumerate(rows)]
     assert ([True] * len(rows) if keep is None else keep.tolist()) == expected_keep
 
@@ -91,7 +77,7 @@ def test_neighbours_are_not_compared_across_blocks(rows: list[tuple[int, int]]) 
     rows = sorted(rows, key=lambda r: r[0])
     pairs = list(itertools.pairwise(rows))
     starts = np.array([i for i, (a, b) in enumerate(pairs, 1) if a[0] != b[0]], dtype=np.int64)
-    equal = equal_neighbours([pa.array([r[1] for r in rows], pa.int64())], len(rows), starts)
+    equal = kernels.equal_neighbours([pa.array([r[1] for r in rows], pa.int64())], len(rows), starts)
     if all(a[0] < b[0] or a[1] <= b[1] for a, b in pairs):
         assert equal is not None
         assert equal.tolist() == [a == b for a, b in pairs]
@@ -104,31 +90,31 @@ def test_lookup_finds_partners(data: st.DataObject) -> None:
     dtype, values = TYPES[data.draw(st.sampled_from(sorted(TYPES)))]
     left = data.draw(st.lists(values, max_size=8))
     right = data.draw(st.lists(values, max_size=8))
-    ours, theirs = join_codes([pa.array(left, dtype)], [pa.array(right, dtype)], len(left), len(right))
+    columns = [pa.array(left, dtype)], [pa.array(right, dtype)]
+    ours, theirs = kernels.join_codes(*columns, len(left), len(right))
     bound = len(left) + len(right) + 1
     expected = [max((i for i, other in enumerate(right) if other == v), default=-1) for v in left]
-    assert lookup_codes(ours, theirs, bound).tolist() == expected
-    assert lookup_codes(ours, theirs, 1 << 40).tolist() == expected
+    assert kernels.lookup_codes(ours, theirs, bound).tolist() == expected
+    assert kernels.lookup_codes(ours, theirs, 1 << 40).tolist() == expected
 
 
 def test_codes_of_wide_columns_nulls_and_zeros():
-    ours, theirs = join_codes([pa.array([1, 300], pa.int64())], [pa.array([1, 2], pa.int8())], 2, 2)
-    assert lookup_codes(ours, theirs, 10).tolist() == [0, -1]
+    ours, theirs = kernels.join_codes([pa.array([1, 300], pa.int64())], [pa.array([1, 2], pa.int8())], 2, 2)
+    assert kernels.lookup_codes(ours, theirs, 10).tolist() == [0, -1]
     values = [-(2**63), 0, 2**63 - 1]
     columns = [pa.array([values[(i // 3**k) % 3] for i in range(3**5)], pa.int64()) for k in range(5)]
-    codes, _ = combine_keys([(encode_ordered(c)[0], 1 << 40) for c in columns], 3**5)
+    codes, _ = kernels.combine_keys([(kernels.encode_ordered(c)[0], 1 << 40) for c in columns], 3**5)
     assert len(set(codes.tolist())) == 3**5
-    codes, _ = encode_ordered(pa.array([None, "a", None, "b"]))
+    codes, _ = kernels.encode_ordered(pa.array([None, "a", None, "b"]))
     assert codes[0] == codes[2] > codes[3] > codes[1]
-    codes, _ = encode_ordered(pa.array([0.0, -0.0, 1.0]))
+    codes, _ = kernels.encode_ordered(pa.array([0.0, -0.0, 1.0]))
     assert codes[0] == codes[1] < codes[2]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=6))
 def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in ranges], dtype=np.int64)
-    stop = np.array([a + n for a, n in ranges], dtype=np.int64)
-    positions, owner = expand_ranges(start, stop)
+    positions, owner = kernels.expand_ranges(start, np.array([a + n for a, n in ranges], dtype=np.int64))
     expected = [(p, i) for i, (a, n) in enumerate(ranges) for p in range(a, a + n)]
     assert list(zip(positions.tolist(), owner.tolist(), strict=True)) == expected
 
@@ -152,11 +138,11 @@ def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
 )
 def test_values_are_taken_by_position_and_are_null_without_one(values: pa.Array) -> None:
     column = pa.chunked_array([values.slice(0, 1), values.slice(1)])
-    found = take_values(column, np.array([2, 0, 1]), missing=False)
+    found = kernels.take_values(column, np.array([2, 0, 1]), missing=False)
     assert (found.type, str(found)) == (values.type, str(values.take(pa.array([2, 0, 1]))))
-    found = take_values(column, np.array([2, -1, 0, 1, -1]), missing=True)
+    found = kernels.take_values(column, np.array([2, -1, 0, 1, -1]), missing=True)
     assert (found.type, str(found)) == (values.type, str(values.take(pa.array([2, None, 0, 1, None]))))
-    assert take_values(values.slice(0, 0), np.array([-1, -1]), missing=True).null_count == 2
+    assert kernels.take_values(values.slice(0, 0), np.array([-1, -1]), missing=True).null_count == 2
 
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
@@ -177,7 +163,7 @@ def batches_of(values, cuts) -> list[pa.RecordBatch]:
 @settings(deadline=None)
 @given(values=rows, cuts=CUTS, size=st.integers(1, 10))
 def test_no_partition_is_in_two_tables(keys, values, cuts, size):
-    tables = list(rechunk_by_partition(batches_of(values, cuts), keys, size))
+    tables = list(kernels.rechunk_by_partition(batches_of(values, cuts), keys, size))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
     parts = [{tuple(row[k] for k in keys) for row in t.to_pylist()} for t in tables]
     assert all(not a & b for a, b in itertools.combinations(parts, 2))
@@ -187,7 +173,7 @@ def test_no_partition_is_in_two_tables(keys, values, cuts, size):
 @settings(deadline=None)
 @given(values=rows, cuts=CUTS, size=st.integers(1, 10), limit=st.integers(1, 10))
 def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit):
-    tables = list(rechunk_by_partition(batches_of(values, cuts), ["p"], size, limit))
+    tables = list(kernels.rechunk_by_partition(batches_of(values, cuts), ["p"], size, limit))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
     assert all(0 < len(t) <= limit for t in tables)
     for before, after in itertools.pairwise(tables):
@@ -196,8 +182,7 @@ def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit)
 
 
 def test_without_keys_all_is_one_partition():
-    batches = batches_of([(0, "a")] * 9, [2, 5])
-    assert [len(t) for t in rechunk_by_partition(batches, [], 1)] == [9]
+    assert [len(t) for t in kernels.rechunk_by_partition(batches_of([(0, "a")] * 9, [2, 5]), [], 1)] == [9]
 
 
 def test_only_one_table_is_held():
@@ -208,8 +193,7 @@ def test_only_one_table_is_held():
             taken.append(number)
             yield batch
 
-    tables = rechunk_by_partition(source(), ["p"], 1)
-    next(tables)
+    next(kernels.rechunk_by_partition(source(), ["p"], 1))
     assert taken == [0, 1]
 
 
@@ -225,7 +209,7 @@ def test_encoded_texts_are_ordered_like_plain_ones(cells, in_order, cut):
     expected = cells == sorted(set(cells))
     chunks = pa.chunked_array([texts[:cut].dictionary_encode(), texts[cut:].dictionary_encode()])
     for column in (texts, texts.dictionary_encode(), chunks):
-        assert strictly_increasing([column, numbers], len(cells)) == expected
+        assert kernels.strictly_increasing([column, numbers], len(cells)) == expected
 
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
@@ -244,9 +228,7 @@ def sides(draw):
     kinds = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
     pools = [draw(st.lists(values | st.none(), min_size=1, max_size=4)) for _, values in kinds]
     row = st.tuples(*map(st.sampled_from, pools))
-    left = draw(st.lists(row, max_size=8))
-    right = draw(st.lists(row, max_size=8))
-    return [dtype for dtype, _ in kinds], left, right
+    return [dtype for dtype, _ in kinds], draw(st.lists(row, max_size=8)), draw(st.lists(row, max_size=8))
 
 
 def columns_of(dtypes, rows):
@@ -259,18 +241,18 @@ def test_lookup_keys(limit, drawn):
     dtypes, left, right = drawn
     old, kernels.MAX_CODE = kernels.MAX_CODE, limit
     try:
-        found = lookup_keys(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
+        columns = columns_of(dtypes, left), columns_of(dtypes, right)
+        found = kernels.lookup_keys(*columns, len(left), len(right))
     finally:
         kernels.MAX_CODE = old
-    right_keys = [tuple(map(key, row)) for row in right]
-    last = {k: number for number, k in enumerate(right_keys)}
+    last = {k: number for number, k in enumerate([tuple(map(key, row)) for row in right])}
     expected = [last.get(tuple(map(key, row)), -1) for row in left]
     assert found.tolist() == expected
 
 
 def test_without_key_columns_all_rows_are_alike():
-    assert lookup_keys([], [], 2, 1).tolist() == [0, 0]
-    assert lookup_keys([], [], 2, 0).tolist() == [-1, -1]
+    assert kernels.lookup_keys([], [], 2, 1).tolist() == [0, 0]
+    assert kernels.lookup_keys([], [], 2, 0).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("few", ["left", "right"])
@@ -279,7 +261,7 @@ def test_numbers_far_from_each_other(few):
     left, right = [low, 0, high, 5], [high, 3, low]
     if few == "left":
         left, right = left[:1], [*right, *range(10, 90)]
-    found = lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
+    found = kernels.lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
     assert found.tolist() == [right.index(v) if v in right else -1 for v in left]
 
 
@@ -292,13 +274,12 @@ def test_numbers_far_from_each_other(few):
         (pa.array([1, 2], pa.timestamp("us")), pa.array([1000, 3], pa.timestamp("ns"))),
         (pa.array([None, None], pa.null()), pa.array([1, None], pa.int64())),
     ],
-    ids=["widths", "kinds", "dictionary", "units", "null"],
 )
 def test_types_that_differ(left, right):
     wide = pa.float64() if pa.types.is_floating(left.type) else right.type
     values = right.to_pylist() if wide == right.type else right.cast(wide).to_pylist()
     expected = [values.index(v) if v in values else -1 for v in left.to_pylist()]
-    assert lookup_keys([left], [right], 2, 2).tolist() == expected
+    assert kernels.lookup_keys([left], [right], 2, 2).tolist() == expected
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
@@ -314,7 +295,7 @@ def test_many_rows():
     random = np.random.default_rng(0)
     left, right = random.integers(0, 10**9, 5_000), np.unique(random.integers(0, 10**9, 5_000))
     left[::2] = right[random.integers(0, len(right), 2_500)]
-    found = lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
+    found = kernels.lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
     assert (found >= 0).tolist() == np.isin(left, right).tolist()
     assert (right[found[found >= 0]] == left[found >= 0]).all()
 
@@ -330,7 +311,7 @@ def test_rows_that_come_again_and_again(values, length, change):
         left[change[0] % length] = change[1]
     right = [2, 0, 4, 1]
     expected = [right.index(v) if v in right else -1 for v in left]
-    assert lookup_keys([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected
+    assert kernels.lookup_keys([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -341,6 +322,7 @@ def test_numbers_of_a_grid_are_found_among_others(low, step, positions, others):
     """The days of a cube in nanoseconds, for example, are found without hashes."""
     days = [value for n in positions if (value := low + n * step) < 2**63]
     left = [*days, *others, *(value + 1 for value in days if value < 2**63 - 1)]
-    found = lookup_keys([pa.array(left, pa.int64())], [pa.array(days, pa.int64())], len(left), len(days))
+    columns = [pa.array(left, pa.int64())], [pa.array(days, pa.int64())]
+    found = kernels.lookup_keys(*columns, len(left), len(days))
     last = {value: number for number, value in enumerate(days)}
     assert found.tolist() == [last.get(value, -1) for value in left]

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 import time
 from functools import partial
 
@@ -11,17 +12,6 @@ from tqdm import tqdm
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.runtime import (
-    ProgressBar,
-    available_cores,
-    bytes_text,
-    limit_threads,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-    progress_bar,
-    report_progress_to,
-)
 from tests.support.cubes import memory
 
 CUBE = api.Cube(["x"], ["p"], "cube")
@@ -42,9 +32,8 @@ class Log:
 
 
 def data_bytes(store):
-    return sorted(
-        len(store.get(key)) for key in store.keys() if key.endswith(".parquet") and "/table/" in key
-    )
+    keys = [key for key in store.keys() if key.endswith(".parquet") and "/table/" in key]
+    return sorted(len(store.get(key)) for key in keys)
 
 
 @pytest.fixture
@@ -57,58 +46,52 @@ def store():
 @pytest.mark.parametrize("work", [api.query_cube, api.collect_stats, api.verify_cube])
 def test_reading(store, work):
     log = Log()
-    with report_progress_to(log):
+    with runtime.report_progress_to(log):
         work(CUBE, store)
-    assert log.expected == 3
-    assert sorted(log.sizes) == data_bytes(store)
-
-
-def test_writing():
-    log, store = Log(), memory()
-    with report_progress_to(log):
-        api.build_cube(FRAME, CUBE, store)
     assert log.expected == 3
     assert sorted(log.sizes) == data_bytes(store)
 
 
 def test_directories_count_alike(tmp_path):
     log, url = Log(), f"hfs://{tmp_path}"
-    with report_progress_to(log):
+    with runtime.report_progress_to(log):
         api.build_cube(FRAME, CUBE, url)
     sizes = sorted(path.stat().st_size for path in tmp_path.rglob("table/p=*/*.parquet"))
-    assert sorted(log.sizes) == sizes
+    assert (log.expected, sorted(log.sizes)) == (3, sizes)
     log.sizes.clear()
-    with report_progress_to(log):
+    with runtime.report_progress_to(log):
         api.query_cube(CUBE, url)
     assert sorted(log.sizes) == sizes
 
 
 def test_nobody_watches_afterwards(store):
     log = Log()
-    with report_progress_to(log):
+    with runtime.report_progress_to(log):
         pass
-    progress_add_total(1)
-    progress_advance(1)
+    runtime.progress_add_total(1)
+    runtime.progress_advance(1)
     api.query_cube(CUBE, store)
     assert (log.expected, log.sizes) == (0, [])
 
 
 def test_threads_know_the_watcher_and_the_limit():
+    def advance(number):
+        runtime.progress_advance(number)
+        return runtime.available_cores()
+
     log = Log()
-    with report_progress_to(log), limit_threads(2):
-        cores = ordered_map(lambda n: (progress_advance(n), available_cores())[1], range(9), 4)
-        assert list(cores) == [available_cores()] * 9
+    with runtime.report_progress_to(log), runtime.limit_threads(2):
+        cores = runtime.ordered_map(advance, range(9), 4)
+        assert list(cores) == [runtime.available_cores()] * 9
     assert sorted(log.sizes) == list(range(9))
 
 
 def test_at_most_and_more_than_expected():
-    import threading
-
-    with limit_threads(1):
-        threads = list(ordered_map(lambda _: threading.current_thread().name, range(4), 8))
+    with runtime.limit_threads(1):
+        threads = list(runtime.ordered_map(lambda _: threading.current_thread().name, range(4), 8))
     assert set(threads) == {threading.current_thread().name}
     screen = io.StringIO()
-    bar = ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar = runtime.ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
     bar.count(5)
     bar.close()
     assert "1/1 files" in screen.getvalue()
@@ -116,17 +99,18 @@ def test_at_most_and_more_than_expected():
 
 def test_bar(store):
     screen = io.StringIO()
-    with progress_bar("query", True, partial(tqdm, file=screen, mininterval=0)):
+    with runtime.progress_bar("query", True, partial(tqdm, file=screen, mininterval=0)):
         api.query_cube(CUBE, store)
     text = screen.getvalue().replace("\r", "\n")
     assert "query: 100%" in text
     assert "3/3 files" in text
-    assert bytes_text(sum(data_bytes(store))) in text
+    assert runtime.bytes_text(sum(data_bytes(store))) in text
 
 
 def test_a_bar_that_waits_shows_nothing(store):
     screen = io.StringIO()
-    with progress_bar("query", True, partial(tqdm, file=screen, mininterval=0, delay=1000, leave=False)):
+    bar = partial(tqdm, file=screen, mininterval=0, delay=1000, leave=False)
+    with runtime.progress_bar("query", True, bar):
         api.query_cube(CUBE, store)
     assert screen.getvalue() == ""
 
@@ -158,15 +142,10 @@ LONG = {
 def test_every_long_operation_shows_it(store, capsys, name):
     LONG[name](store)
     assert capsys.readouterr().err == ""
-    LONG[name](fresh(), progress=True)
+    another = memory()
+    api.build_cube(FRAME, CUBE, another)
+    LONG[name](another, progress=True)
     assert "files" in capsys.readouterr().err
-
-
-def fresh():
-    """Give another store with the cube."""
-    store = memory()
-    api.build_cube(FRAME, CUBE, store)
-    return store
 
 
 def test_without_tqdm(store, monkeypatch):
@@ -178,7 +157,7 @@ def test_without_tqdm(store, monkeypatch):
 def test_the_time_moves_while_no_file_is_done(monkeypatch):
     monkeypatch.setattr(runtime, "_TICK_SECONDS", 0.01)
     screen = io.StringIO()
-    bar = ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar = runtime.ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
     deadline = time.monotonic() + 30
     while screen.getvalue().count("0/0 files") < 5:
         assert time.monotonic() < deadline, screen.getvalue()
@@ -192,13 +171,9 @@ def test_the_time_moves_while_no_file_is_done(monkeypatch):
 @pytest.mark.parametrize(
     "nbytes, text",
     [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (999_960, "1.0 MB"),
-        (2.5e12, "2.5 TB"),
-        (3e18, "3,000.0 PB"),
+        *((0, "0 B"), (999, "999 B"), (1000, "1.0 kB")),
+        *((999_960, "1.0 MB"), (2.5e12, "2.5 TB"), (3e18, "3,000.0 PB")),
     ],
 )
 def test_bytes_text(nbytes, text):
-    assert bytes_text(nbytes) == text
+    assert runtime.bytes_text(nbytes) == text

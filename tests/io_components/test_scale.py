@@ -38,7 +38,6 @@ METADATA = {"dimension_columns": ["x", "y"], "partition_columns": ["p"]}
 
 
 def calls(function):
-    """How many functions are called."""
     caching.clear()
     # finalizers of the objects of other tests are calls, too
     gc.collect()
@@ -54,9 +53,8 @@ def calls(function):
 def make_dataset(blobs, name, column, n):
     """A dataset of n partitions without files: n values of y, and 10 of x, each in a tenth of them."""
     uuid = f"cube++{name}"
-    schema = make_meta(
-        pd.DataFrame({"x": [0], "y": [0], "p": [0], column: [0.5]}), origin="test", partition_keys=["p"]
-    )
+    frame = pd.DataFrame({"x": [0], "y": [0], "p": [0], column: [0.5]})
+    schema = make_meta(frame, origin="test", partition_keys=["p"])
     blobs.put(schema_key(uuid), schema_to_bytes(schema))
     numbers = np.arange(n)
     labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])

@@ -33,12 +33,7 @@ def test_converter_str_names_type_and_object(obj):
 @pytest.mark.parametrize(
     "obj, expected",
     [
-        (None, ()),
-        ([], ()),
-        ("ab", ("ab",)),
-        (b"ab", (b"ab",)),
-        (1, (1,)),
-        ([None], (None,)),
+        *((None, ()), ([], ()), ("ab", ("ab",)), (b"ab", (b"ab",)), (1, (1,)), ([None], (None,))),
         (["b", "a", "b"], ("b", "a", "b")),
         ({"x": 1}, ("x",)),
         ((i for i in (1, 2)), (1, 2)),
@@ -120,8 +115,7 @@ TIMES = pd.Timestamp("2020-01-01 01:02")
     ],
 )
 def test_values_from_text(pa_type, text, expected):
-    converter = pickle.loads(pickle.dumps(converters.get_str_to_python_converter(pa_type)))
-    value = converter(text)
+    value = pickle.loads(pickle.dumps(converters.get_str_to_python_converter(pa_type)))(text)
     assert value == expected
     assert type(value) is type(expected)
 

@@ -68,8 +68,7 @@ def test_every_input_of_arrow_is_converted(layout):
     table = pa.table({"v": LAYOUTS[layout]})
     expected = table["v"].to_pylist()
     batch = table.to_batches()[0]
-    reader = pa.RecordBatchReader.from_batches(table.schema, [batch[:2], batch[2:]])
-    for source in (table, batch, reader):
+    for source in (table, batch, pa.RecordBatchReader.from_batches(table.schema, [batch[:2], batch[2:]])):
         assert as_table(source)["v"].to_pylist() == expected
     assert as_table(table[:0])["v"].type == storage_type(table["v"].type)
     assert to_memory(table)["v"].to_pylist() == expected

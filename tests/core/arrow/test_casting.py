@@ -127,9 +127,8 @@ def test_parse_texts_of_numbers(floats, ints):
     ],
 )
 def test_parse_texts_names_the_bad_one(dtype, good, bad):
-    texts = pa.array([good] * 3 + [bad] + [good] * 2)
     with pytest.raises(ValueError) as error:
-        arrow.parse_texts(texts, dtype)
+        arrow.parse_texts(pa.array([good] * 3 + [bad] + [good] * 2), dtype)
     assert repr(bad) in str(error.value)
     assert str(arrow.widen(dtype)) in str(error.value)
 

@@ -29,17 +29,18 @@ HEADER = "by-dataset-metadata"
 @pytest.fixture
 def store(tmp_path):
     store = new_memory(tmp_path)
-    api.store_dataframes_as_dataset(
-        store, "u", [frame(x=[1]), frame(x=[2]), frame(x=[3])], secondary_indices="x"
-    )
+    api.store_dataframes_as_dataset(store, "u", [frame(x=[x]) for x in (1, 2, 3)], secondary_indices="x")
     return store
 
 
 def written(store, *values):
     """A change that adds one partition per value."""
-    context = WriteSpec(store, "u", indices=("x",))
-    results = [write_table(context, pa.table({"x": [value]})) for value in values]
-    return merge_results(results)
+    spec = WriteSpec(store, "u", indices=("x",))
+    return merge_results([write_table(spec, pa.table({"x": [value]})) for value in values])
+
+
+def data_files(store) -> list[str]:
+    return [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
 
 
 def values(store) -> list[int]:
@@ -57,8 +58,8 @@ WRITES = {
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
 def test_an_answer_that_is_lost(store, write, tmp_path):
     other = new_memory(tmp_path)
-    for key in keys(store):
-        other().put(key, store().get(key))
+    for key, content in snapshot(store).items():
+        other().put(key, content)
     write(other)
     failing = FaultyStore(store()).fail("put", key=HEADER, after=True)
     write(failing)
@@ -104,9 +105,6 @@ def test_an_answer_that_is_lost_while_others_go_on(store):
     assert values(store) == [2, 3, 4, 5, 5]
 
 
-# inputs and places -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "inputs, places, expected",
     [
@@ -123,8 +121,7 @@ def test_an_answer_that_is_lost_while_others_go_on(store):
 )
 def test_places(store, inputs, places, expected):
     known = labels(store)
-    new = written(store, *([9] if places is None or len(places) == 1 else [9, 8]))
-    delta = new.change_set(
+    delta = written(store, *([9] if places is None or len(places) == 1 else [9, 8])).change_set(
         replaces=pa.array([known[i] for i in inputs]),
         replaces_at=None if places is None else pa.array([known[i] for i in places]),
     )
@@ -186,7 +183,7 @@ def test_partitions_that_came_after_an_overwrite_stay_if_they_fit_what_comes_bac
 
 def test_a_first_commit_looks_for_tombstones_in_files(store):
     blobs = open_blobs(store)
-    files = [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
+    files = data_files(store)
     header_store.put_tombstone_file(blobs, "u", "collection", ["u/table/other.parquet"])
     arguments = (blobs, "u", "u.by-dataset-metadata.json", files)
     assert header_store.confirm_first_commit(*arguments, "no commit") == {"other.parquet"}
@@ -201,7 +198,7 @@ def test_a_first_commit_on_which_another_is_built_stays(store):
     """The other one has seen that no collection concerned its files; one that began later sees the header."""
     blobs, header = open_blobs(store), "u.by-dataset-metadata.json"
     first = parse_record(json.loads(blobs.get(header))).commit
-    files = [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
+    files = data_files(store)
     api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
     header_store.put_tombstone_file(blobs, "u", "collection", files)
     assert header_store.confirm_first_commit(blobs, "u", header, files, first) == set()
@@ -248,7 +245,7 @@ def test_an_overwrite_that_dies_leaves_the_old_rows_or_the_new_ones(formats, new
 
 def test_nothing_is_built_on_a_first_commit_whose_files_are_being_deleted(store):
     """The collection met no header; the first writer, who would find out, may have died."""
-    files = [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
+    files = data_files(store)
     header_store.put_tombstone_file(open_blobs(store), "u", "collection", files)
     with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
         api.update_dataset_from_dataframes([frame(x=[4])], store, "u")

@@ -56,9 +56,6 @@ BUILDERS = [
 ]
 
 
-# building
-
-
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_comparison_builds_a_condition(op):
     compare, cls = COMPARISONS[op]
@@ -86,10 +83,8 @@ def test_isin(values, expected):
 @pytest.mark.parametrize(
     "start, stop, part",
     [
-        (1, 2, [("x", ">=", 1), ("x", "<", 2)]),
-        (1, None, [("x", ">=", 1)]),
-        (None, 2, [("x", "<", 2)]),
-        (None, None, []),
+        *((1, 2, [("x", ">=", 1), ("x", "<", 2)]), (None, None, [])),
+        *((1, None, [("x", ">=", 1)]), (None, 2, [("x", "<", 2)])),
     ],
 )
 def test_interval(start, stop, part):
@@ -164,8 +159,7 @@ def test_abstract_conditions_cannot_be_built(build):
 
 
 @pytest.mark.parametrize(
-    "use",
-    [lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)],
+    "use", [lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)]
 )
 def test_conditions_have_no_truth(use):
     with pytest.raises(TypeError, match="neither true nor false"):
@@ -176,9 +170,6 @@ def test_conditions_have_no_truth(use):
 def test_comparisons_without_parentheses_are_refused(use):
     with pytest.raises(TypeError, match="Put comparisons in parentheses"):
         use()
-
-
-# values
 
 
 @pytest.mark.parametrize("obj", EXAMPLES, ids=str)
@@ -210,8 +201,6 @@ def test_columns_are_no_values():
     assert repr(C("x")) == "VirtualColumn(name='x')"
 
 
-# conjunctions
-
 A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
 
 
@@ -225,10 +214,8 @@ A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
         *((Conjunction(nothing), ()) for nothing in (None, [])),
         *((Conjunction(one), (A,)) for one in (A, [Conjunction(None), A])),
         (Conjunction(c for c in (B, A)), (B, A)),
-        *(
-            (two, (A, B))
-            for two in (Conjunction(Conjunction([A, B])), Conjunction.from_two(A, Conjunction(B)))
-        ),
+        (Conjunction(Conjunction([A, B])), (A, B)),
+        (Conjunction.from_two(A, Conjunction(B)), (A, B)),
         (Conjunction([A | B, Conjunction(D)]), (A | B, D)),
     ],
 )
@@ -282,8 +269,6 @@ def test_conjunction_that_restricts_nothing(conjunction):
     assert str(Conjunction(None)) == ""
 
 
-# text
-
 TYPES = {"i": pa.int64(), "s": pa.string(), "l": pa.large_string(), "f": pa.float64(), "b": pa.bool_()}
 TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
 
@@ -295,9 +280,6 @@ TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
         ("i<=1", C("i") <= 1),
         (" ( i  <= \n 1 ) ", C("i") <= 1),
         ("i <1", C("i") < 1),
-        ("i>1", C("i") > 1),
-        ("i >= 1", C("i") >= 1),
-        ("i!=1", C("i") != 1),
         ("a-ö.1 == -1", C("a-ö.1") == -1),
         ("f > 1e3", C("f") > 1000.0),
         ("b == Yes", C("b") == True),  # noqa: E712
@@ -399,7 +381,6 @@ def test_text_round_trip(conjunction):
         ("((i == 1))", C("i") == 1),
         ("~~i < 1", C("i") < 1),
         *((text, [C("i") == 1, C("s") == "x"]) for text in ("i == 1 & s == x", "(i==1)&(s='x')")),
-        ("i == 1 | s == x", (C("i") == 1) | (C("s") == "x")),
         ("i==1|s==x&f>2", (C("i") == 1) | ((C("s") == "x") & (C("f") > 2.0))),
         ("(i == 1 | s == x) & f > 2", ((C("i") == 1) | (C("s") == "x")) & (C("f") > 2.0)),
         ("~(i == 1 & s == x)", (C("i") != 1) | (C("s") != "x")),
@@ -434,11 +415,10 @@ def test_joined_conditions_that_are_none(text):
 @pytest.mark.parametrize(
     "text, problem",
     [
-        *((text, "unknown column ii; did you mean i") for text in ("ii is null", "ii == 1 | i == 1")),
-        *(
-            (text, "'x' does not fit, column 'i' has type int64")
-            for text in ("i in (1, x)", "i == x | i == 1")
-        ),
+        ("ii is null", "unknown column ii; did you mean i"),
+        ("ii == 1 | i == 1", "unknown column ii; did you mean i"),
+        ("i in (1, x)", "'x' does not fit, column 'i' has type int64"),
+        ("i == x | i == 1", "'x' does not fit, column 'i' has type int64"),
     ],
 )
 def test_joined_conditions_with_values_that_do_not_fit(text, problem):
@@ -524,12 +504,8 @@ def test_text_of_queries_that_is_refused(text, problem):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("s == a and i > 1", (C("s") == "a") & (C("i") > 1)),
         ("s = New York AND f < 5", (C("s") == "New York") & (C("f") < 5)),
-        ("s == a or (i is null)", (C("s") == "a") | C("i").is_null()),
         ("s == a or i in (1, 2)", (C("s") == "a") | C("i").isin([1, 2])),
-        ("not i == 1", C("i") != 1),
-        ("i == 1 and not s startswith a", (C("i") == 1) & ~C("s").startswith("a")),
         ("s == a and not b == true", (C("s") == "a") & (C("b") != True)),  # noqa: E712
         ("s = 'a' OR i = 1 AND f = 2", (C("s") == "a") | ((C("i") == 1) & (C("f") == 2))),
         ("NOT s = 'a' AND i = 1", (C("s") != "a") & (C("i") == 1)),
@@ -556,8 +532,7 @@ def test_text_of_queries_that_is_refused(text, problem):
 def test_words_of_sql_join(text, expected):
     assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
     lower_text = text.replace("AND", "and").replace("OR", "or").replace("NOT", "not")
-    lower = parse_conditions(lower_text, QUERY_TYPES)
-    assert lower == Conjunction(expected) or "'" in text
+    assert parse_conditions(lower_text, QUERY_TYPES) == Conjunction(expected) or "'" in text
 
 
 JOINED = [
@@ -597,9 +572,10 @@ def test_joined_conditions_flatten():
         either.split_by_column()
 
 
-@pytest.mark.parametrize(
-    "prefix, after", [("a", "b"), ("a\U0010ffff", "b"), ("\U0010ffff", None), ("\ud7ff", "\ue000")]
-)
+AFTER = {"a": "b", "a\U0010ffff": "b", "\U0010ffff": None, "\ud7ff": "\ue000"}
+
+
+@pytest.mark.parametrize("prefix, after", AFTER.items())
 def test_startswith_is_a_range(prefix, after):
     upper = [] if after is None else [("s", "<", after)]
     assert C("s").startswith(prefix).predicate_part == [("s", ">=", prefix), *upper]
@@ -611,8 +587,6 @@ def test_quoted_text_is_taken_literally(text, quote):
     assert Condition.from_string(condition, TYPES) == (C("s") == text)
     assert Conjunction.from_string(f"{condition} & i > 1", TYPES).conditions == (C("s") == text, C("i") > 1)
 
-
-# JSON
 
 JSON_VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 JSON_CONDITIONS = st.one_of(
@@ -626,8 +600,7 @@ JSON_CONDITIONS = st.one_of(
 def test_json_round_trip(conjunction):
     array = json.loads(json.dumps(conjunction.to_jsonarray()))
     before = copy.deepcopy(array)
-    back = Conjunction.from_jsonarray(array)
-    assert repr(back) == repr(conjunction)  # tells 1 from 1.0 and True
+    assert repr(Conjunction.from_jsonarray(array)) == repr(conjunction)  # tells 1 from 1.0 and True
     assert array == before
 
 
@@ -657,7 +630,6 @@ def test_json_cannot_express_other_values(value):
         ([{"column": "x"}], ValueError, "'type', which is missing in {'column': 'x'}"),
         ([{"type": "Equalitycondition"}], TypeError, "Equalitycondition; did you mean EqualityCondition"),
         ([{"type": "Condition", "column": "x"}], TypeError, "unknown type Condition"),
-        ([{"type": "SimpleCondition", "column": "x", "value": 1}], TypeError, "unknown type SimpleCondition"),
         ([{"type": "Conjunction", "conditions": []}], TypeError, "unknown type Conjunction"),
         ([{"type": ["a"]}], TypeError, "unknown type"),
         ([{"type": "EqualityCondition", "column": "x"}], TypeError, "value"),
@@ -672,8 +644,6 @@ def test_json_that_is_no_condition(array, error, problem):
         Conjunction.from_jsonarray(array)
     assert problem in str(caught.value)
 
-
-# frames
 
 DF = pd.DataFrame({"f": [1.0, 2.0, np.nan, 3.0], "s": ["a", None, "b", "c"], "i": [1, 2, 3, 4]})
 DF["t"] = pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03", None]).astype("datetime64[ns]")
@@ -734,31 +704,3 @@ def test_filter_df_keeps_any_index_and_other_columns():
 def test_filter_df_casts_nothing(condition, frame):
     with pytest.raises(TypeError, match=condition.column):
         condition.filter_df(frame)
-
-
-VALUES = st.none() | st.integers(0, 3)
-SOME = st.lists(st.integers(0, 3), max_size=3)
-SMALL = st.one_of(
-    *(conditions_on(column, st.integers(0, 3)) for column in "xy"),
-    st.builds(IsInCondition, st.sampled_from("xy"), SOME),
-    st.builds(InIntervalCondition, st.sampled_from("xy"), VALUES, VALUES),
-)
-
-
-def _matches(condition: Condition, row: dict[str, int | None]) -> bool:
-    """What a condition means, said in Python."""
-    value = row[condition.column]
-    if not condition.active:
-        return True
-    if value is None:
-        return False
-    if isinstance(condition, IsInCondition):
-        return value in condition.value
-    return all(COMPARISONS[op][0](value, limit) for _, op, limit in condition.predicate_part)
-
-
-@given(st.lists(st.fixed_dictionaries({"x": VALUES, "y": VALUES})), st.lists(SMALL, max_size=3))
-def test_filter_df_against_python(rows, conditions):
-    df = pd.DataFrame(rows, columns=["x", "y"], dtype="Int64")
-    expected = [n for n, row in enumerate(rows) if all(_matches(condition, row) for condition in conditions)]
-    assert Conjunction(conditions).filter_df(df).index.tolist() == expected

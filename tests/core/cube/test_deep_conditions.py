@@ -91,10 +91,8 @@ def test_deep_json_is_refused_but_not_redundant_parentheses():
 @pytest.mark.slow("predicates of thousands of values")
 def test_long_predicates(tmp_path):
     store_dataframes_as_dataset(dfs=[FRAME], store=tmp_path, dataset_uuid="deep")
-    conjunction, disjunction = (
-        [("V", "!=", n) for n in range(1, 1_000)],
-        [[("V", "==", -n)] for n in range(1_000)],
-    )
+    conjunction = [("V", "!=", n) for n in range(1, 1_000)]
+    disjunction = [[("V", "==", -n)] for n in range(1_000)]
     for predicates in ([conjunction], disjunction):
         assert read_table(store=tmp_path, dataset_uuid="deep", predicates=predicates).V.tolist() == [0]
 

@@ -27,19 +27,14 @@ def edit(store, id_, remove=(), **new):
     """Change the metadata of a dataset."""
 
     def change(content):
-        for name in remove:
-            content["metadata"].pop(name, None)
-        content["metadata"].update(new)
+        kept = {name: value for name, value in content["metadata"].items() if name not in remove}
+        content["metadata"] = {**kept, **new}
 
     edit_header(store, f"cube++{id_}", change)
 
 
-KTK = [
-    f"ktk_cube_{name}" for name in ("is_seed", "dimension_columns", "partition_columns", "suppress_index_on")
-]
-KLEE = [name.replace("ktk_cube", "klee") for name in KTK]
-
-# datasets ----------------------------------------------------------------------------------------
+NAMES = ("is_seed", "dimension_columns", "partition_columns", "suppress_index_on")
+KTK, KLEE = ([f"{prefix}_{name}" for name in NAMES] for prefix in ("ktk_cube", "klee"))
 
 
 def test_ids_are_those_of_headers_below_the_prefix(built):
@@ -55,11 +50,8 @@ def test_ids_are_those_of_headers_below_the_prefix(built):
 @pytest.mark.parametrize(
     "only, ids",
     [
-        (None, ["enrich", "seed"]),
-        ("seed", ["seed"]),
-        (["seed", "nope"], ["seed"]),
-        ({"seed", "enrich"}, ["enrich", "seed"]),
-        ([], []),
+        *((None, ["enrich", "seed"]), ({"seed", "enrich"}, ["enrich", "seed"])),
+        *(("seed", ["seed"]), (["seed", "nope"], ["seed"]), ([], [])),
     ],
 )
 def test_unchecked_datasets_are_sorted_and_as_stored(built, only, ids):
@@ -88,9 +80,7 @@ def test_discovery_lists_once_and_loads_each_dataset_once():
     store.reset()
     api.discover_datasets_unchecked("cube", factory)
     assert store.counts["iter_prefixes"] <= 1
-    assert [
-        key for method, key in store.log if "keys" in method and not (key or "").startswith("cube++")
-    ] == []
+    assert all(key.startswith("cube++") for method, key in store.log if "keys" in method)
     reads = [key for method, key in store.log if method in ("get", "open")]
     assert len(reads) == len(set(reads))
     assert all(key.startswith(("cube++seed", "cube++enrich")) for key in reads)
@@ -124,22 +114,13 @@ def test_checked_datasets(built, only, ids):
     assert list(api.discover_datasets(CUBE_PQ, built, only)) == ids
 
 
-@pytest.mark.parametrize(
-    "only, fragment",
-    [(["seed", "b", "a"], "a, b"), (["enrich"], "seed"), ([], "seed")],
-    ids=["unknown", "no seed", "empty"],
-)
+@pytest.mark.parametrize("only, fragment", [(["seed", "b", "a"], "a, b"), (["enrich"], "seed"), ([], "seed")])
 def test_datasets_that_are_missing(built, only, fragment):
     with pytest.raises(ValueError, match=fragment):
         api.discover_datasets(CUBE_PQ, built, only)
 
 
-# cube --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "forget", [[], KTK[:3], KLEE, [KTK[1], KLEE[2]]], ids=["both", "klee", "ktk", "mixed"]
-)
+@pytest.mark.parametrize("forget", [[], KTK[:3], KLEE, [KTK[1], KLEE[2]]])
 def test_the_cube_is_found_by_either_family_of_keys(built, forget):
     for id_ in ("seed", "enrich"):
         edit(built, id_, remove=forget)
@@ -186,7 +167,6 @@ def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(store_factory)
         (["p", "q"], {}, NotImplementedError, "q"),
         (["p"], {"klee_partition_columns": ["p"], "klee_timestamp_column": "q"}, NotImplementedError, "q"),
     ],
-    ids=["one key", "no key", "other timestamp", "named timestamp"],
 )
 def test_old_cubes_that_are_not_understood(store_factory, partition_on, metadata, exception, fragment):
     metadata = {"klee_is_seed": True, "klee_dimension_columns": ["x"], **metadata}
@@ -204,7 +184,6 @@ def test_old_cubes_that_are_not_understood(store_factory, partition_on, metadata
         (lambda s: edit(s, "enrich", ktk_cube_is_seed=True), ["cube", "enrich", "seed"]),
         (lambda s: edit(s, "seed", remove=[KTK[1], KLEE[1]]), ["seed"]),
     ],
-    ids=["no seed", "no cube", "two seeds", "no dimensions"],
 )
 def test_cubes_that_cannot_be_told(built, change, fragments):
     change(built)

@@ -32,24 +32,21 @@ ROWS = pa.table(
     }
 )
 TYPES = dict(zip(ROWS.column_names, ROWS.schema.types, strict=True))
+FLAG = EqualityCondition("b", True)
 col, field = pl.col, pc.field
 
 POLARS = [
     pl.lit(1) < col("i"),
     col("i") > 1,
     col("i") == 2**53 + 1,
-    col("f") > 0,
     col("f") != 0.5,
     ~(col("f") >= 2),
     col("f").is_in([0.0, 2.0]),
     ~col("f").is_in([0.0, 2.0]),
     col("s") == "Ulm",
-    ~(col("s") == "Ulm"),
     (col("s") == "Ulm") | (col("i") < 0),
     ((col("s") == "Ulm") | (col("i") > 0)) & ~(col("d") == DAY),
     ~((col("s") == "Ulm") & (col("i") > 0)),
-    col("s").is_in(["Ulm", "Bonn"]),
-    ~col("s").is_in(["Ulm", "Bonn"]),
     col("i").is_null(),
     ~col("i").is_null() & col("s").is_not_null(),
     col("i").is_between(1, 2),
@@ -76,10 +73,8 @@ ARROW = [
     field("s").isin(["Ulm", "Bonn"]),
     ~field("s").isin(["Ulm", "Bonn"]),
     ~field("s").isin(["Ulm", None]),
-    ~field("f").isin([0.5]),
     field("i").is_null(),
     field("i").is_valid() & ~field("s").is_null(),
-    field("f").is_valid(),
     pc.starts_with(field("s"), "U"),
     ~pc.starts_with(field("s"), "U"),
     ~field("b"),
@@ -96,9 +91,7 @@ SPARK_COLUMNS = [
     lambda f: ~f.col("s").isin("Ulm", "Bonn"),
     lambda f: f.col("d").isin(DAY),
     lambda f: ~((f.col("s") == "Ulm") & (f.col("i") > 0)),
-    lambda f: (
-        ((f.col("s") == "Ulm") | (f.col("i") > 0) | f.col("b")) & ~(f.col("d") == DAY) & (f.col("i") < 9)
-    ),
+    lambda f: ((f.col("s") == "Ulm") | (f.col("i") > 0) | f.col("b")) & ~(f.col("d") == DAY),
     lambda f: f.col("i").isNull() | f.col("s").startswith("U"),
     lambda f: f.col("i").isNotNull() & ~f.col("s").startswith("U"),
     lambda f: f.col("i").between(1, 2),
@@ -185,10 +178,7 @@ def test_times_without_a_zone_are_texts_in_columns_of_spark(f, build, expected):
         (("i", ">", 1), C("i") > 1),
         ([("i", ">", 1), ("s", "==", "Ulm")], (C("i") > 1) & (C("s") == "Ulm")),
         ([[("i", ">", 1)]], C("i") > 1),
-        (
-            [[("i", ">", 1), ("b", "in", [True])], [("s", "!=", "x")]],
-            ((C("i") > 1) & C("b").isin([True])) | (C("s") != "x"),
-        ),
+        ([[("i", ">", 1), ("b", "==", True)], [("s", "!=", "x")]], ((C("i") > 1) & FLAG) | (C("s") != "x")),
         ([[("s", "==", None)]], C("s").is_null()),
         ([[("f", "!=", float("nan"))]], C("f").not_null()),
         ([[("i", "in", [1, 2])]], C("i").isin([1, 2])),
@@ -202,19 +192,14 @@ def test_predicates_are_conditions(predicates, expected):
 
 def test_forms_can_be_mixed_in_a_list():
     mixed = ["i > 1 OR s = 'x'", col("f") > 1, field("b"), ("s", "==", "Ulm"), C("i") < 9]
-    flag = EqualityCondition("b", True)
-    expected = Conjunction([(C("i") > 1) | (C("s") == "x"), C("f") > 1, flag, C("s") == "Ulm", C("i") < 9])
+    expected = Conjunction([(C("i") > 1) | (C("s") == "x"), C("f") > 1, FLAG, C("s") == "Ulm", C("i") < 9])
     assert to_conjunction(mixed, TYPES) == to_conjunction(iter(mixed), TYPES) == expected
 
 
 @pytest.mark.parametrize(
     "conditions, error, problem",
     [
-        (
-            col("i") % 2 == 0,
-            TypeError,
-            r"^The Polars expression .* is no condition.*filters of scan_cube\(...\)$",
-        ),
+        (col("i") % 2 == 0, TypeError, r"^The Polars expression .* no condition.*of scan_cube\(...\)$"),
         (col("s").str.contains("U"), TypeError, "is_in, is_between, is_null and str.starts_with"),
         ((col("i") > 1) & (col("i") > col("f")), TypeError, "is no condition"),
         (col("f") == float("nan"), TypeError, "is no condition"),
@@ -226,7 +211,6 @@ def test_forms_can_be_mixed_in_a_list():
         (pc.add(field("i"), 1) > 1, TypeError, r"^The Arrow expression .*filters of cube_dataset\(...\)$"),
         ((field("i") > 1) & (field("i") > field("f")), TypeError, "is no condition"),
         (col("ii") > 1, ValueError, "unknown column ii; did you mean i"),
-        (col("ii") % 2 == 0, ValueError, "unknown column ii; did you mean i"),
         (field("ii") > 1, ValueError, "unknown column ii; did you mean i"),
         (("i", "=", 1), ValueError, r"unknown operator '='; known are ==, !="),
         (("s", "like", "U%"), ValueError, r"unknown operator 'like'; known are ==, !="),
@@ -244,16 +228,9 @@ def test_what_is_no_condition_is_refused_with_advice(conditions, error, problem)
 
 
 CUBE = api.Cube(["CITY"], ["COUNTRY"], "cube")
-CITIES = pd.DataFrame(
-    {"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY": ["DE", "IT", "DE"], "PEOPLE": [336, 2873, 127]}
-)
-FORMS = [
-    pl.col("COUNTRY") == "DE",
-    pc.field("COUNTRY") == "DE",
-    ("COUNTRY", "==", "DE"),
-    [[("COUNTRY", "==", "DE")]],
-    "COUNTRY = 'DE'",
-]
+CITIES = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY": ["DE", "IT", "DE"], "PEOPLE": [9, 999, 9]})
+FORMS = [pl.col("COUNTRY") == "DE", pc.field("COUNTRY") == "DE", "COUNTRY = 'DE'"]
+FORMS += [("COUNTRY", "==", "DE"), [[("COUNTRY", "==", "DE")]]]
 
 
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
@@ -274,9 +251,8 @@ def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
 def test_all_operations_take_conditions_of_other_libraries(tmp_path, form):
     store = STORES["memory"](tmp_path)
     api.build_cube(CITIES, CUBE, store)
-    opened = api.open_cube(CUBE, store)
-    assert sorted(opened.query(form).to_pandas()["CITY"]) == ["Bonn", "Ulm"]
-    lazy = api.scan_cube(CUBE, store, form).filter(pl.col("PEOPLE") > 200).collect()
+    assert sorted(api.open_cube(CUBE, store).query(form).to_pandas()["CITY"]) == ["Bonn", "Ulm"]
+    lazy = api.scan_cube(CUBE, store, form).filter(pl.col("CITY") < "C").collect()
     assert lazy["CITY"].to_list() == ["Bonn"]
     assert "to read:    1 file in 1 partition" in str(api.explain_query(CUBE, store, form))
     api.append_to_cube(CITIES.assign(CITY=CITIES.CITY + "!"), CUBE, store)

@@ -6,23 +6,14 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import dataset as api
+from kartothek_cube.core import schema as schemas
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema import (
-    VERSIONS_KEY,
-    VersionedSchema,
-    decode_version,
-    make_meta,
-    next_version,
-    schema_file_from_bytes,
-    schema_from_bytes,
-    schema_to_bytes,
-)
 from tests.support.factories import memory as new_memory
 from tests.support.stored_files import frame
 from tests.support.stores import Died, FaultyStore, InjectedError
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])
-A, B, C = (make_meta(pa.schema([(name, pa.int64())]), name) for name in "abc")
+A, B, C = (schemas.make_meta(pa.schema([(name, pa.int64())]), name) for name in "abc")
 
 
 @pytest.fixture
@@ -41,60 +32,47 @@ def interrupted(store):
         api.store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
 
 
-# in files --------------------------------------------------------------------------------------------------
-
-
 def test_round_trip():
-    file = VersionedSchema(A, "today", {"yesterday": B})
-    found = schema_file_from_bytes(schema_to_bytes(file), "k")
+    file = schemas.VersionedSchema(A, "today", {"yesterday": B})
+    found = schemas.schema_file_from_bytes(schemas.schema_to_bytes(file), "k")
     assert (found.schema, found.version, dict(found.others)) == (A, "today", {"yesterday": B})
     for version, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
-        assert schema_from_bytes(schema_to_bytes(file), "k", version) == schema
-    found = schema_file_from_bytes(schema_to_bytes(A), "k")
+        assert schemas.schema_from_bytes(schemas.schema_to_bytes(file), "k", version) == schema
+    found = schemas.schema_file_from_bytes(schemas.schema_to_bytes(A), "k")
     assert (found.schema, found.version, dict(found.others)) == (A, None, {})
 
 
 @pytest.mark.parametrize(
     "marks",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"[" * 100_000,
-        b'{"creation_time": 1}',
-        b'{"others": []}',
-        b'{"others": {"a": 1}}',
-        b'{"others": {"a": "!"}}',
-        b'{"others": {"a": "AAAA"}}',
+        *(b"", b"{", b"[]", b"[" * 100_000, b'{"creation_time": 1}', b'{"others": []}'),
+        *(b'{"others": {"a": 1}}', b'{"others": {"a": "!"}}', b'{"others": {"a": "AAAA"}}'),
         b'{"others": {"1":"","2":"","3":"","4":"","5":"","6":"","7":"","8":"","9":""}}',
     ],
     ids=lambda b: repr(b[:40]),
 )
 def test_strange_marks(marks):
     with pytest.raises(CorruptDatasetError, match="k"):
-        decode_version(A, {VERSIONS_KEY: marks}, "k")
+        schemas.decode_version(A, {schemas.VERSIONS_KEY: marks}, "k")
 
 
 def test_what_a_writer_knows_of_others():
-    first = next_version(A, "1", None, None)
+    first = schemas.next_version(A, "1", None, None)
     assert (first.version, dict(first.others)) == ("1", {})
-    assert dict(next_version(A, "1", first, ("1", A)).others) == {}
-    second = next_version(B, "2", first, ("1", A))
+    assert dict(schemas.next_version(A, "1", first, ("1", A)).others) == {}
+    second = schemas.next_version(B, "2", first, ("1", A))
     assert dict(second.others) == {"1": A}
     # the header is still the first one, and both others may come
-    third = next_version(C, "3", second, ("1", A))
+    third = schemas.next_version(C, "3", second, ("1", A))
     assert dict(third.others) == {"1": A, "2": B}
     # a writer that goes on with the first header
-    assert dict(next_version(A, "1", third, ("1", A)).others) == {"2": B, "3": C}
+    assert dict(schemas.next_version(A, "1", third, ("1", A)).others) == {"2": B, "3": C}
     # schemas that are equal now need not be so for the next writer
-    assert dict(next_version(B, "4", third, ("1", A)).others) == {"1": A, "2": B, "3": C}
+    assert dict(schemas.next_version(B, "4", third, ("1", A)).others) == {"1": A, "2": B, "3": C}
     for number in range(20):
-        third = next_version([A, B][number % 2], f"n{number}", third, ("1", A))
+        third = schemas.next_version([A, B][number % 2], f"n{number}", third, ("1", A))
     assert len(third.others) == 8
     assert third.of("1") == A
-
-
-# in datasets -----------------------------------------------------------------------------------------------
 
 
 def test_readers_of_an_interrupted_overwrite(memory):
@@ -120,7 +98,7 @@ def test_writers_after_an_interrupted_overwrite(memory):
     interrupted(memory)
     api.update_dataset_from_dataframes([OLD], memory, "u")
     assert api.read_table("u", memory)["x"].tolist() == [1, 1]
-    assert schema_from_bytes(content(memory), "k").names == ["x"]
+    assert schemas.schema_from_bytes(content(memory), "k").names == ["x"]
     assert api.verify_dataset("u", memory).ok
 
 

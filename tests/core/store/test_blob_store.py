@@ -70,24 +70,9 @@ def test_owned(key):
 @pytest.mark.parametrize(
     "key",
     [
-        "d",
-        "d/",
-        "e/f",
-        "dd/f",
-        "d.f",
-        "d/../e/f",
-        "/d/f",
-        None,
-        1,
-        b"d/f",
-        ["d/f"],
-        "d.by-dataset-metadata.json",
-        "d.by-dataset-index.parquet",
-        "d..by-dataset-index.parquet",
-        "d./x.by-dataset-index.parquet",
-        "d.x/../../y.by-dataset-index.parquet",
-        "dd.x.by-dataset-index.parquet",
-        "d.x.by-dataset-index.parquet.gz",
+        *("d", "d/", "e/f", "dd/f", "d.f", "d/../e/f", "/d/f", None, 1, b"d/f", ["d/f"]),
+        *("d.by-dataset-metadata.json", "d.x.by-dataset-index.parquet.gz"),
+        *(f"{start}.by-dataset-index.parquet" for start in ("d", "d.", "d./x", "d.x/../../y", "dd.x")),
     ],
 )
 def test_foreign(key):
@@ -96,14 +81,10 @@ def test_foreign(key):
     assert str(key) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "key", ["d/table/p=a//f.parquet", "d/table/p=//f.parquet", "d/table/p=a//b/f.parquet"]
-)
+@pytest.mark.parametrize("key", ["d/table/p=a//f.parquet", "d/table/p=//f.parquet", "d/table/p=a//b/f"])
 def test_keys_of_kartothek_with_empty_components(key):
     # the file of the value "a/"; on a local disk it lies beside that of "a"
-    with pytest.raises(
-        CorruptDatasetError, match="partition values that end in '/' or contain '//'"
-    ) as caught:
+    with pytest.raises(CorruptDatasetError, match="values that end in '/' or contain '//'") as caught:
         check_owned_keys(pa.array([key]), "d")
     assert caught.value.key == key
 
@@ -125,7 +106,6 @@ def test_uuid_is_no_pattern():
         pa.chunked_array([["d/f"], [], ["d/g"]], pa.string()),
         pa.chunked_array([], pa.string()),
     ],
-    ids=["empty", "array", "slice", "large", "chunks", "no chunk"],
 )
 def test_owned_keys(keys):
     check_owned_keys(keys, "d")

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,9 +93,6 @@ def test_driver_outlives_a_change_of_directory(root, tmp_path, monkeypatch):
     assert (root / "f").read_bytes() == b"1"
 
 
-# which stores
-
-
 @pytest.mark.parametrize(
     "name, module, is_local",
     [
@@ -113,9 +111,6 @@ def test_patched_instance_is_not_bypassed(store):
     assert not isinstance(open_blobs(store), LocalBlobStore)
 
 
-# files
-
-
 @pytest.mark.parametrize(
     "write, flushed",
     [
@@ -131,20 +126,6 @@ def test_patched_instance_is_not_bypassed(store):
         (lambda blobs: blobs.delete_if("old", blobs.get_with_token("old")[1]), [""]),
         (lambda blobs: blobs.delete(["e/a/f", "old"]), [""]),
         (lambda blobs: blobs.delete([]), []),
-    ],
-    ids=[
-        "data",
-        "durable",
-        "index",
-        "new header",
-        "put header",
-        "header",
-        "flush",
-        "flush missing",
-        "flush nothing",
-        "delete_if",
-        "delete",
-        "delete nothing",
     ],
 )
 @pytest.mark.parametrize("durable", [True, False])
@@ -232,10 +213,8 @@ def before_flushes(monkeypatch, action) -> None:
     monkeypatch.setattr(os, "fsync", call)
 
 
-@pytest.mark.parametrize(
-    "mask, perm, expected", [(0o022, None, 0o644), (0o077, None, 0o600), (0o022, 0o640, 0o640)]
-)
-def test_permissions(root, mask, perm, expected):
+@pytest.mark.parametrize("mask, perm, mode", [(0o22, None, 0o644), (0o77, None, 0o600), (0o22, 0o640, 0o640)])
+def test_permissions(root, mask, perm, mode):
     before = os.umask(mask)
     try:
         blobs = open_blobs(FilesystemStore(str(root), perm=perm))
@@ -246,7 +225,7 @@ def test_permissions(root, mask, perm, expected):
             Path(path).write_bytes(b"1")
     finally:
         os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {expected}
+    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {mode}
 
 
 @pytest.mark.parametrize(
@@ -305,10 +284,12 @@ def test_directory_is_no_blob(blobs, root):
     assert [blob.key for blob in blobs.list("")] == ["d/t/f"]
 
 
-def test_file_in_the_way_of_a_directory(blobs):
+def test_what_is_in_the_way_of_a_directory(blobs, root):
     blobs.put("d", b"1")
-    with pytest.raises(NotADirectoryError):
-        blobs.put("d/f", b"1")
+    (root / "link").symlink_to("nowhere")
+    for key, error in (("d/f", NotADirectoryError), ("link/f", FileNotFoundError)):
+        with pytest.raises(error):
+            blobs.put(key, b"1")
 
 
 def test_other_kinds_of_files_are_no_blobs(blobs, root):
@@ -326,9 +307,6 @@ def test_other_kinds_of_files_are_no_blobs(blobs, root):
     (root / "d" / "x:y" / "f").write_bytes(b"1")
     assert [blob.key for blob in blobs.list("")] == ["d/f"]
     assert blobs.list_dir("d/") == ["d/f"]
-
-
-# deleting
 
 
 def test_empty_directories_go(blobs, root):
@@ -385,9 +363,6 @@ def repeated(work):
         finally:
             done.set()
         result.result()
-
-
-# readers and writers at once
 
 
 def test_readers_see_whole_blobs(blobs, store):
@@ -470,7 +445,6 @@ print(child, flush=True)
         (lambda blobs: blobs.get("f"), False),
         (lambda blobs: blobs.list(""), False),
     ],
-    ids=["put_if", "delete_if", "put header", "delete header", "put data", "delete data", "get", "list"],
 )
 def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
     for key in ("f", "d/f"):
@@ -487,7 +461,6 @@ def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
 
 @pytest.mark.parametrize("code, raises", [(errno.EINVAL, False), (errno.EIO, True)])
 def test_directories_that_cannot_be_flushed(blobs, monkeypatch, code, raises):
-
     def refuse(path: Path) -> None:
         if path.is_dir():
             raise OSError(code, "no")
@@ -512,9 +485,6 @@ def test_file_system_without_locks(store, root, monkeypatch):
     assert blobs.put_if("f", b"3", None) != token
 
 
-# links
-
-
 @pytest.fixture
 def outside(tmp_path) -> Path:
     folder = tmp_path / "store2"  # its name starts like that of the store
@@ -523,11 +493,13 @@ def outside(tmp_path) -> Path:
     return folder
 
 
+def call(blobs, key, name):
+    return getattr(blobs, name)(key)
+
+
 READS = ("get", "get_with_token", "size", "exists", "open_read", "local_path")
 ACCESSES = {
-    **{
-        name: lambda blobs, key, name=name: getattr(blobs, name)(key) for name in (*READS, "list", "list_dir")
-    },
+    **{name: partial(call, name=name) for name in (*READS, "list", "list_dir")},
     "put": lambda blobs, key: blobs.put(key, b"1"),
     "put_if": lambda blobs, key: blobs.put_if(key, b"1", None),
     "open_write": lambda blobs, key: blobs.open_write(key).__enter__(),
@@ -603,12 +575,6 @@ def test_broken_links_are_missing(blobs, root):
     assert blobs.get("f") == b"1"
 
 
-def test_broken_link_in_the_way_of_a_directory(blobs, root):
-    (root / "d").symlink_to("nowhere")
-    with pytest.raises(FileNotFoundError):
-        blobs.put("d/f", b"1")
-
-
 def test_many_directories(blobs, monkeypatch):
     monkeypatch.setattr("kartothek_cube.core.store.local._MAX_CHECKED_FOLDERS", 10)
     for number in range(30):
@@ -620,8 +586,5 @@ def test_many_directories(blobs, monkeypatch):
 @pytest.mark.parametrize("size", [0, 6, 7, 8, 100])
 def test_all_is_read_whatever_the_size_seemed_to_be(tmp_path, size):
     (tmp_path / "a").write_bytes(b"content")
-    descriptor = os.open(tmp_path / "a", os.O_RDONLY)
-    try:
-        assert local.read_all(descriptor, size) == b"content"
-    finally:
-        os.close(descriptor)
+    with open(tmp_path / "a", "rb") as file:
+        assert local.read_all(file.fileno(), size) == b"content"

@@ -15,10 +15,7 @@ from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFaile
 from kartothek_cube.core.store.resolve import GenericBlobStore
 from kartothek_cube.testing import CompareAndSwapContract, StoreContract, increment_counter
 from tests.support import stores
-
-
-def memory() -> KeyValueStore:
-    return get_store_from_url("hmemory://")
+from tests.support.cubes import memory
 
 
 def directory(tmp_path) -> KeyValueStore:
@@ -216,8 +213,7 @@ def test_dictionary_that_changes_while_it_is_listed():
                 if number == 0 and len(self.d) < 5:
                     self.d[f"d/{len(self.d)}"] = b"1"
 
-    blobs = open_blobs(Changing(store.d))
-    assert len(blobs.list("d/")) == 5
+    assert len(open_blobs(Changing(store.d)).list("d/")) == 5
 
 
 def test_other_errors_of_listing_surface():
@@ -278,7 +274,6 @@ def test_slow_memory_loses_no_update():
         (lambda blobs: blobs.put("d/f", b"3"), False),
         (lambda blobs: blobs.get("f"), False),
     ],
-    ids=["put header", "delete header", "put data", "get"],
 )
 def test_what_waits_for_a_swap_by_others(change, waits):
     store = stores.FaultyStore(memory())

@@ -33,8 +33,7 @@ def test_round_trip(keys, length):
     df = FRAME[:length]
     packed = compression.pack_payload_pandas(df, keys)
     assert len(packed) == len(df[[keys] if isinstance(keys, str) else keys].drop_duplicates())
-    again = compression.unpack_payload_pandas(packed, FRAME[:0])
-    pd.testing.assert_frame_equal(again.loc[df.index], df)
+    pd.testing.assert_frame_equal(compression.unpack_payload_pandas(packed, FRAME[:0]).loc[df.index], df)
 
 
 @pytest.mark.parametrize("npartitions", [1, 2])

@@ -17,6 +17,8 @@ from tests.support.cube_facades import DataFrame, Delayed, LargeBag
 from tests.support.cubes import CUBE, SEED, dataset_ids, frame, header, memory
 from tests.support.stores import FaultyStore, Same
 
+MODULES = bag_cube, delayed_cube, dataframe_cube
+
 
 def tasks_of(*collections):
     """Give the optimised graph without the other names of tasks."""
@@ -26,13 +28,8 @@ def tasks_of(*collections):
     return {key: task for key, task in dsk.items() if type(task).__name__ != "Alias"}
 
 
-# building ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [str, Path, "hfs://{}".format])
-@pytest.mark.parametrize(
-    "module", [bag_cube, delayed_cube, dataframe_cube], ids=lambda module: module.__name__
-)
+@pytest.mark.parametrize("module", MODULES)
 def test_stores_may_be_urls_and_directories(module, kind, tmp_path):
     api.build_cube(SEED, CUBE, tmp_path / "cubes")
     suffix = module.__name__.rpartition(".")[2].partition("_")[0]
@@ -60,7 +57,7 @@ def test_stores_and_columns_are_checked_at_once(built):
 
 BLOCKS = {
     name: function
-    for module in (bag_cube, delayed_cube, dataframe_cube)
+    for module in MODULES
     for name, function in vars(module).items()
     if name in module.__all__ and "blocksize" in inspect.signature(function).parameters
 }
@@ -97,13 +94,9 @@ def test_dask_dataframes_must_be_such(built, data):
         dataframe_cube.append_to_cube_from_dataframe(data, CUBE, built)
 
 
-# tasks -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["cube bag build", "cube bag append", "cube bag update"])
 def test_an_element_is_one_task_from_input_to_files(built, name):
-    tasks = tasks_of(CUBE_WRITES[name](built, n=5))
-    assert len(tasks) == 5 + 1
+    assert len(tasks_of(CUBE_WRITES[name](built, n=5))) == 5 + 1
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -134,8 +127,6 @@ def test_one_element_or_group_per_block(built):
     bag = bag_cube.query_cube_bag(CUBE, built, api.C("p") == 9)
     assert (bag.npartitions, bag.compute(scheduler="sync")) == (1, [])
 
-
-# size --------------------------------------------------------------------------------------------
 
 SIZES = {
     "bag query": lambda s, n: bag_cube.query_cube_bag(headers.CUBE, s, partition_by="p"),
@@ -176,9 +167,6 @@ def test_tasks_of_a_write_do_not_carry_what_only_the_commit_needs(many):
     assert sizes["update_cube-write"] < 5_000 < 100_000 < sizes["update_cube-commit"]
 
 
-# failures ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["bag copy", "delayed copy"])
 def test_a_failing_copy_leaves_no_dataset(built, name):
     inner = memory()
@@ -187,9 +175,6 @@ def test_a_failing_copy_leaves_no_dataset(built, name):
     with pytest.raises(RuntimeError, match=r"cube\+\+seed"):
         copy(CUBE, built, target, blocksize=1).compute(scheduler="sync")
     assert dataset_ids(Same.of(inner)) == set()
-
-
-# computing later, twice, elsewhere ---------------------------------------------------------------
 
 
 def test_a_copy_takes_what_came_to_the_source_after_its_graph_was_built(built):

@@ -11,13 +11,7 @@ import pytest
 
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.io import eager
-from kartothek_cube.io.dask.dataframe import (
-    collect_dataset_metadata,
-    hash_dataset,
-    read_dataset_as_ddf,
-    store_dataset_from_ddf,
-    update_dataset_from_ddf,
-)
+from kartothek_cube.io.dask import dataframe
 from kartothek_cube.io_components import dataset_read
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import as_dict, file_keys, files, frame, memory, read_parquet
@@ -28,7 +22,6 @@ DATE, STAMP = datetime.date, pd.Timestamp
 
 @pytest.fixture
 def store():
-    """A memory store."""
     return Same.of(memory())
 
 
@@ -65,32 +58,29 @@ def stored(store):
     return store
 
 
-# reads -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dates_as_object", [True, False])
 @pytest.mark.parametrize("predicates", [None, [[("x", ">", 0)]], [[("p", "==", "nope")]]], ids=str)
 @pytest.mark.parametrize("columns", [None, ["t", "p"], ["d"], []], ids=str)
 def test_a_dask_dataframe_is_the_table(stored, dates_as_object, predicates, columns):
     arguments = {"dates_as_object": dates_as_object, "predicates": predicates, "columns": columns}
-    ddf = read_dataset_as_ddf("u", stored, **arguments)
+    ddf = dataframe.read_dataset_as_ddf("u", stored, **arguments)
     expected = eager.read_table("u", stored, **arguments)
     assert not ddf.known_divisions
-    result = compute(ddf)
-    pd.testing.assert_frame_equal(result.reset_index(drop=True), expected, check_index_type=False)
+    pd.testing.assert_frame_equal(compute(ddf).reset_index(drop=True), expected, check_index_type=False)
     pd.testing.assert_series_equal(ddf.dtypes, expected.dtypes)
 
 
 def test_partitions_columns_and_indices(stored):
-    assert [len(df) for df in partitions(read_dataset_as_ddf("u", stored))] == [2, 1]
-    by_index = read_dataset_as_ddf("u", stored, dispatch_by=["i1"])
+    assert [len(df) for df in partitions(dataframe.read_dataset_as_ddf("u", stored))] == [2, 1]
+    by_index = dataframe.read_dataset_as_ddf("u", stored, dispatch_by=["i1"])
     assert [as_dict(df)["x"] for df in partitions(by_index)] == [[0], [2, 1]]
-    assert read_dataset_as_ddf("u", stored, dispatch_by=[]).npartitions == 1
-    assert compute(read_dataset_as_ddf("u", stored)["x"].sum()) == 3
-    assert compute(read_dataset_as_ddf("u", stored, predicates=[[("t", "==", "u")]])["x"]).tolist() == [0]
+    assert dataframe.read_dataset_as_ddf("u", stored, dispatch_by=[]).npartitions == 1
+    assert compute(dataframe.read_dataset_as_ddf("u", stored)["x"].sum()) == 3
+    ddf = dataframe.read_dataset_as_ddf("u", stored, predicates=[[("t", "==", "u")]])
+    assert compute(ddf["x"]).tolist() == [0]
     with dask.config.set(scheduler="sync"):
-        assert len(read_dataset_as_ddf("u", stored)) == 3
-    ddf = read_dataset_as_ddf("u", stored, categoricals=["p", "i1", "t"])
+        assert len(dataframe.read_dataset_as_ddf("u", stored)) == 3
+    ddf = dataframe.read_dataset_as_ddf("u", stored, categoricals=["p", "i1", "t"])
     assert [ddf[name].cat.known for name in ("p", "i1", "t")] == [True, True, False]
     assert list(ddf._meta["i1"].cat.categories) == [7, 8]
     frames = partitions(ddf)
@@ -99,11 +89,12 @@ def test_partitions_columns_and_indices(stored):
     result = compute(ddf)
     assert as_dict(result[["p", "i1", "t"]]) == {"p": ["a", "a", "b"], "i1": [7, 8, 8], "t": ["u", "w", None]}
     assert compute(ddf[["t", "i1"]]).dtypes.tolist() == [result["t"].dtype, result["i1"].dtype]
-    ddf = read_dataset_as_ddf("u", stored, dask_index_on="i1", columns=["x"], predicates=[[("i1", ">", 7)]])
+    options = {"dask_index_on": "i1", "columns": ["x"], "predicates": [[("i1", ">", 7)]]}
+    ddf = dataframe.read_dataset_as_ddf("u", stored, **options)
     assert ddf.divisions == (8, 8)
     assert sorted(compute(ddf)["x"]) == [1, 2]
-    assert sorted(compute(read_dataset_as_ddf("u", stored, dask_index_on="i1")["x"])) == [0, 1, 2]
-    empty = read_dataset_as_ddf("u", stored, dask_index_on="i1", predicates=[[("i1", ">", 99)]])
+    assert sorted(compute(dataframe.read_dataset_as_ddf("u", stored, dask_index_on="i1")["x"])) == [0, 1, 2]
+    empty = dataframe.read_dataset_as_ddf("u", stored, dask_index_on="i1", predicates=[[("i1", ">", 99)]])
     assert (empty.npartitions, len(compute(empty))) == (1, 0)
 
 
@@ -117,7 +108,7 @@ def test_only_the_columns_that_are_used_are_read(stored, monkeypatch, columns):
         return original(blobs, scans)
 
     monkeypatch.setattr(dataset_read, "run_scans", run_scans)
-    result = compute(read_dataset_as_ddf("u", stored)[columns])
+    result = compute(dataframe.read_dataset_as_ddf("u", stored)[columns])
     assert read == [sorted(set(columns) - {"p"})] * 2
     expected = eager.read_table("u", stored)[columns]
     pd.testing.assert_frame_equal(result.reset_index(drop=True), expected)
@@ -140,12 +131,11 @@ def test_a_column_becomes_the_index(store, values, how):
     df = frame(k=[*values, values[0]], x=[0, 1, 2, 3])
     options = {"partition_on": "k"} if how == "partition" else {"secondary_indices": "k"}
     eager.store_dataframes_as_dataset(store, "u", [df[:2], df[2:]], **options)
-    ddf = read_dataset_as_ddf("u", store, dask_index_on="k")
+    ddf = dataframe.read_dataset_as_ddf("u", store, dask_index_on="k")
     distinct = sorted(set(values))
     assert ddf.divisions == (*distinct, distinct[-1])
     assert ddf.npartitions == len(distinct)
-    frames = partitions(ddf)
-    for df_, value in zip(frames, distinct, strict=True):
+    for df_, value in zip(partitions(ddf), distinct, strict=True):
         assert df_.index.name == "k"
         assert set(df_.index) == {value}
         assert sorted(df_["x"]) == df["x"][df["k"] == value].tolist()
@@ -166,22 +156,14 @@ def test_a_column_becomes_the_index(store, values, how):
 )
 def test_wrong_arguments_of_reads(stored, arguments, error, fragment):
     with pytest.raises(error, match=fragment):
-        read_dataset_as_ddf(**{"dataset_uuid": "u", "store": stored, **arguments})
-
-
-def test_another_table(store):
-    eager.store_dataframes_as_dataset(store, "u", [DF], table_name="other")
-    assert len(compute(read_dataset_as_ddf("u", store, table="other"))) == 3
-
-
-# footers -----------------------------------------------------------------------------------------
+        dataframe.read_dataset_as_ddf(**{"dataset_uuid": "u", "store": stored, **arguments})
 
 
 def test_one_row_per_row_group(store):
     df = frame(x=range(5), p=[0, 0, 0, 1, 1])
     serializer = ParquetSerializer(chunk_size=2)
     eager.store_dataframes_as_dataset(store, "u", [df], partition_on="p", df_serializer=serializer)
-    result = compute(collect_dataset_metadata(store, "u"))
+    result = compute(dataframe.collect_dataset_metadata(store, "u"))
     expected = []
     for label, key in file_keys(store, "u").items():
         footer: pq.FileMetaData = read_parquet(store, key).metadata
@@ -193,14 +175,8 @@ def test_one_row_per_row_group(store):
     assert list(result.itertuples(index=False, name=None)) == expected
     assert list(result.index) == [0, 1, 0]
     assert list(result.columns) == [
-        "partition_label",
-        "row_group_id",
-        "row_group_compressed_size",
-        "row_group_uncompressed_size",
-        "number_rows_total",
-        "number_row_groups",
-        "serialized_size",
-        "number_rows_per_row_group",
+        *("partition_label", "row_group_id", "row_group_compressed_size", "row_group_uncompressed_size"),
+        *("number_rows_total", "number_row_groups", "serialized_size", "number_rows_per_row_group"),
     ]
     assert [str(dtype) for dtype in result.dtypes] == ["object"] + ["int64"] * 7
 
@@ -215,7 +191,7 @@ def test_one_row_per_row_group(store):
     ],
 )
 def test_predicates_choose_partitions(stored, predicates, labels):
-    ddf = collect_dataset_metadata(stored, "u", predicates=predicates)
+    ddf = dataframe.collect_dataset_metadata(stored, "u", predicates=predicates)
     result = compute(ddf)
     assert [label.split("/")[0] for label in result["partition_label"]] == labels
     pd.testing.assert_series_equal(result.dtypes, ddf.dtypes)
@@ -224,16 +200,14 @@ def test_predicates_choose_partitions(stored, predicates, labels):
 @pytest.mark.parametrize("frac, files_", [(1, 20), (0.5, 10), (0.07, 1), (0.001, 1)])
 def test_a_share_of_the_partitions(store, frac, files_):
     eager.store_dataframes_as_dataset(store, "u", [frame(x=range(20), p=range(20))], partition_on="p")
-    assert compute(collect_dataset_metadata(store, "u", frac=frac))["partition_label"].nunique() == files_
+    result = compute(dataframe.collect_dataset_metadata(store, "u", frac=frac))
+    assert result["partition_label"].nunique() == files_
 
 
 @pytest.mark.parametrize("frac", [0, -0.5, 1.1])
 def test_wrong_shares(stored, frac):
     with pytest.raises(ValueError, match=str(frac)):
-        collect_dataset_metadata(stored, "u", frac=frac)
-
-
-# hashes ------------------------------------------------------------------------------------------
+        dataframe.collect_dataset_metadata(stored, "u", frac=frac)
 
 
 def hashes(df, columns):
@@ -242,7 +216,7 @@ def hashes(df, columns):
 
 @pytest.mark.parametrize("subset", [None, ["x"], ["t", "d"], ["d", "t"], ["p"], ["s", "b", "f"]], ids=str)
 def test_hashes_of_partitions(stored, subset):
-    result = compute(hash_dataset(stored, "u", subset=subset))
+    result = compute(dataframe.hash_dataset(stored, "u", subset=subset))
     columns = subset or ["p", *sorted(set(DF) - {"p"})]
     expected = [hashes(df, columns).sum(dtype=np.uint64) for _, df in DF.groupby("p")]
     assert result.tolist() == expected
@@ -252,7 +226,7 @@ def test_hashes_of_partitions(stored, subset):
 @pytest.mark.parametrize("group_key", ["p", ["i1"], ["p", "i1"], ["t"]], ids=str)
 @pytest.mark.parametrize("subset", [None, ["x"], ["d", "p"]], ids=str)
 def test_hashes_of_groups(stored, group_key, subset):
-    lazy = hash_dataset(stored, "u", subset=subset, group_key=group_key)
+    lazy = dataframe.hash_dataset(stored, "u", subset=subset, group_key=group_key)
     result = compute(lazy)
     columns = subset or ["p", *sorted(set(DF) - {"p"})]
     keys = [group_key] if isinstance(group_key, str) else group_key
@@ -266,27 +240,24 @@ def test_hashes_do_not_depend_on_order_and_partitions(store):
     df = frame(x=range(100), p=[1, 2] * 50)
     eager.store_dataframes_as_dataset(store, "a", [df])
     eager.store_dataframes_as_dataset(store, "b", [df[50:][::-1], df[:50]], partition_on="p")
-    a, b = (compute(hash_dataset(store, uuid, subset=["x"])) for uuid in ("a", "b"))
+    a, b = (compute(dataframe.hash_dataset(store, uuid, subset=["x"])) for uuid in ("a", "b"))
     assert a.sum() == b.sum()
-    a, b = (compute(hash_dataset(store, uuid, group_key="p")) for uuid in ("a", "b"))
+    a, b = (compute(dataframe.hash_dataset(store, uuid, group_key="p")) for uuid in ("a", "b"))
     pd.testing.assert_series_equal(a, b)
 
 
 def test_hashes_of_nothing_and_of_unknown_columns(stored):
     nothing = [[("p", "==", "nope")]]
-    assert compute(hash_dataset(stored, "u", predicates=nothing)).tolist() == []
-    assert compute(hash_dataset(stored, "u", predicates=nothing, group_key="p")).tolist() == []
+    assert compute(dataframe.hash_dataset(stored, "u", predicates=nothing)).tolist() == []
+    assert compute(dataframe.hash_dataset(stored, "u", predicates=nothing, group_key="p")).tolist() == []
     with pytest.raises(ValueError, match="nope"):
-        hash_dataset(stored, "u", subset=["nope"])
+        dataframe.hash_dataset(stored, "u", subset=["nope"])
     with pytest.raises(ValueError, match="nope"):
-        hash_dataset(stored, "u", group_key="nope")
-
-
-# writes ------------------------------------------------------------------------------------------
+        dataframe.hash_dataset(stored, "u", group_key="nope")
 
 
 def store_ddf(store, ddf, **kwargs):
-    return compute(store_dataset_from_ddf(ddf, store, "u", **kwargs))
+    return compute(dataframe.store_dataset_from_ddf(ddf, store, "u", **kwargs))
 
 
 def test_each_partition_is_one_input(store):
@@ -295,16 +266,8 @@ def test_each_partition_is_one_input(store):
     assert dataset == eager.DatasetMetadata.load_from_store("u", store())
 
 
-def test_the_index_of_the_frame_is_not_stored(store):
-    df = frame(x=[1, 2]).set_axis(["a", "b"])
-    store_ddf(store, ddf_of(df))
-    (result,) = eager.read_dataset_as_dataframes("u", store)
-    pd.testing.assert_frame_equal(result, df.reset_index(drop=True))
-
-
 def test_fewer_partitions(store):
-    ddf = ddf_of(frame(x=range(10)), 5)
-    assert len(store_ddf(store, ddf, repartition_ratio=2).partitions) == 3
+    assert len(store_ddf(store, ddf_of(frame(x=range(10)), 5), repartition_ratio=2).partitions) == 3
 
 
 def test_rows_are_sorted_by_columns(store):
@@ -314,41 +277,32 @@ def test_rows_are_sorted_by_columns(store):
 
 
 def test_options_reach_the_dataset(store):
-    dataset = store_ddf(
-        store,
-        ddf_of(frame(x=[1, 2], p=[0, 1])),
-        table="other",
-        secondary_indices="x",
-        metadata={"a": 1},
-        df_serializer=KTK_CUBE_DF_SERIALIZER,
-        partition_on=["p"],
-    )
+    options = {"table": "other", "secondary_indices": "x", "metadata": {"a": 1}, "partition_on": ["p"]}
+    ddf = ddf_of(frame(x=[1, 2], p=[0, 1]))
+    dataset = store_ddf(store, ddf, df_serializer=KTK_CUBE_DF_SERIALIZER, **options)
     assert (dataset.table_name, set(dataset.secondary_indices), dataset.metadata["a"]) == ("other", {"x"}, 1)
     assert dataset.partition_keys == ["p"]
+    assert len(compute(dataframe.read_dataset_as_ddf("u", store, table="other"))) == 2
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_partitions_without_rows_make_no_file(store, shuffle):
     ddf = ddf_of(frame(x=range(6), p=[0, 1] * 3), 3)
-    dataset = store_ddf(store, ddf[ddf["x"] < 2], partition_on="p", shuffle=shuffle)
-    assert len(dataset.partitions) == 2
+    assert len(store_ddf(store, ddf[ddf["x"] < 2], partition_on="p", shuffle=shuffle).partitions) == 2
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("write", ["store", "update"])
+@pytest.mark.parametrize("write", [dataframe.store_dataset_from_ddf, dataframe.update_dataset_from_ddf])
 def test_a_dataset_is_not_created_out_of_nothing(store, shuffle, write):
     ddf = ddf_of(frame(x=range(6), p=[0, 1] * 3), 3)
-    functions = {"store": store_dataset_from_ddf, "update": update_dataset_from_ddf}
-    graph = functions[write](ddf[ddf["x"] > 9], store, "u", partition_on="p", shuffle=shuffle)
+    graph = write(ddf[ddf["x"] > 9], store, "u", partition_on="p", shuffle=shuffle)
     with pytest.raises(ValueError, match="empty"):
         compute(graph)
 
 
 def rows(n=400):
     rng = np.random.default_rng(1)
-    return pd.DataFrame(
-        {"x": range(n), "p": rng.integers(0, 4, n), "k": rng.choice(["u", "v"], n), "d": DATE(2020, 1, 1)}
-    )
+    return frame(x=range(n), p=rng.integers(0, 4, n), k=rng.choice(["u", "v"], n), d=DATE(2020, 1, 1))
 
 
 @pytest.mark.slow("shuffles many partitions")
@@ -357,14 +311,8 @@ def rows(n=400):
 @pytest.mark.parametrize("npartitions", [1, 5])
 def test_shuffled_rows_are_in_few_files(store, partition_on, num_buckets, bucket_by, npartitions):
     df = rows()
-    dataset = store_ddf(
-        store,
-        ddf_of(df, npartitions),
-        partition_on=partition_on,
-        shuffle=True,
-        num_buckets=num_buckets,
-        bucket_by=bucket_by,
-    )
+    buckets = {"num_buckets": num_buckets, "bucket_by": bucket_by}
+    dataset = store_ddf(store, ddf_of(df, npartitions), partition_on=partition_on, shuffle=True, **buckets)
     labels = [label.rpartition("/")[0] for label in dataset.partitions]
     keys = df.groupby(partition_on).ngroups if partition_on else 1
     assert len(set(labels)) == keys
@@ -375,17 +323,17 @@ def test_shuffled_rows_are_in_few_files(store, partition_on, num_buckets, bucket
 
 def test_updates(stored):
     more = DF.assign(x=DF["x"] + 10)
-    dataset = compute(update_dataset_from_ddf(ddf_of(more), stored, "u", delete_scope=[{"p": "a"}]))
+    dataset = compute(dataframe.update_dataset_from_ddf(ddf_of(more), stored, "u", delete_scope=[{"p": "a"}]))
     assert [label.split("/")[0] for label in dataset.partitions] == ["p=b", "p=a", "p=b"]
     assert sorted(eager.read_table("u", stored)["x"]) == [1, 10, 11, 12]
-    dataset = compute(update_dataset_from_ddf(None, stored, "u", delete_scope=[{"p": "b"}]))
+    dataset = compute(dataframe.update_dataset_from_ddf(None, stored, "u", delete_scope=[{"p": "b"}]))
     assert [label.split("/")[0] for label in dataset.partitions] == ["p=a"]
-    index = dataset.load_all_indices(stored()).indices["i1"]
-    assert sorted(index.index_dct) == [7, 8]
+    assert sorted(dataset.load_all_indices(stored()).indices["i1"].index_dct) == [7, 8]
 
 
 def test_an_update_creates_a_dataset(store):
-    compute(update_dataset_from_ddf(ddf_of(rows()), store, "u", partition_on="p", secondary_indices="k"))
+    options = {"partition_on": "p", "secondary_indices": "k"}
+    compute(dataframe.update_dataset_from_ddf(ddf_of(rows()), store, "u", **options))
     assert len(eager.read_table("u", store)) == 400
 
 
@@ -401,30 +349,30 @@ def test_an_update_creates_a_dataset(store):
 )
 def test_wrong_arguments_of_updates(stored, arguments, error, fragment):
     with pytest.raises(error, match=fragment):
-        update_dataset_from_ddf(ddf_of(DF), stored, "u", **arguments)
+        dataframe.update_dataset_from_ddf(ddf_of(DF), stored, "u", **arguments)
 
 
 def test_wrong_arguments_of_stores(store):
     with pytest.raises(TypeError, match="None"):
-        store_dataset_from_ddf(ddf_of(DF), store, "u", table=None)
+        dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", table=None)
     with pytest.raises(ValueError, match="nope"):
-        store_dataset_from_ddf(ddf_of(DF), store, "u", partition_on="nope", shuffle=True)
+        dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", partition_on="nope", shuffle=True)
     with pytest.raises(ValueError, match="nope"):
         store_ddf(store, ddf_of(DF), partition_on="nope")
 
 
 def test_reads_count_no_other_calls_than_the_files(stored):
     counting = Same.of(CountingStore(stored()))
-    ddf = read_dataset_as_ddf("u", counting)
+    ddf = dataframe.read_dataset_as_ddf("u", counting)
     counting().reset()
     compute(ddf)
     assert len({key for _, key in counting().log}) == 2
 
 
 def test_an_update_with_other_columns(store):
-    compute(store_dataset_from_ddf(ddf_of(frame(x=[1, 2])), store, "u"))
+    compute(dataframe.store_dataset_from_ddf(ddf_of(frame(x=[1, 2])), store, "u"))
     with pytest.raises(ValueError, match="Schema violation"):
-        compute(update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u"))
-    compute(update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u", schema_mode="merge"))
+        compute(dataframe.update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u"))
+    compute(dataframe.update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u", schema_mode="merge"))
     result = eager.read_table("u", store).sort_values("x")
     assert as_dict(result) == {"x": [1, 2, 3], "z": [None, None, 1.5]}

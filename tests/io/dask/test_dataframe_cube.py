@@ -11,17 +11,7 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe, query_cube_dataframe
-from tests.support.cubes import (
-    CUBE,
-    build,
-    check_integrity,
-    dataset_ids,
-    file_keys,
-    files,
-    frame,
-    memory,
-    rows,
-)
+from tests.support import cubes
 from tests.support.stores import CountingStore, Same
 
 DATE = datetime.date
@@ -34,57 +24,51 @@ def ddf_of(df, npartitions=1):
 
 
 def write(store, data, **kwargs):
-    kwargs = {"cube": CUBE, "store": store, **kwargs}
+    kwargs = {"cube": cubes.CUBE, "store": store, **kwargs}
     return build_cube_from_dataframe(data, **kwargs).compute(scheduler="sync")
 
 
 @pytest.fixture
 def store():
-    """A memory store."""
-    return Same.of(memory())
-
-
-# queries -----------------------------------------------------------------------------------------
+    return Same.of(cubes.memory())
 
 
 @pytest.fixture
 def built(store):
     """A store with a cube of three datasets, which counts calls."""
-    build(
+    cubes.build(
         store,
-        seed=frame(x=[0, 1, 2], p=[0, 0, 1], v1=[1.5, 2.5, 3.5], v2=["a", "b", "c"]),
-        enrich=frame(x=[0, 2], p=[0, 1], v3=[DATE(2020, 1, 1), DATE(2020, 1, 2)], v4=[b"y", b"z"]),
-        whole=frame(x=[1, 2], v5=[10, 20]),
+        seed=cubes.frame(x=[0, 1, 2], p=[0, 0, 1], v1=[1.5, 2.5, 3.5], v2=["a", "b", "c"]),
+        enrich=cubes.frame(x=[0, 2], p=[0, 1], v3=[DATE(2020, 1, 1), DATE(2020, 1, 2)], v4=[b"y", b"z"]),
+        whole=cubes.frame(x=[1, 2], v5=[10, 20]),
     )
     return Same.of(CountingStore(store()))
 
 
 def read_datasets(store):
-    return {
-        key.split("/")[0].split("++")[1]
-        for _, key in store().log
-        if "/table/" in key and "_common" not in key
-    }
+    keys = [key for _, key in store().log if "/table/" in key and "_common" not in key]
+    return {key.split("/")[0].split("++")[1] for key in keys}
 
 
 def test_metadata_have_the_types_of_the_result(built):
-    ddf = query_cube_dataframe(CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=api.C("x") != 1)
-    (expected,) = api.query_cube(CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=api.C("x") != 1)
+    options = {"payload_columns": ["v1", "v2", "v3"], "conditions": api.C("x") != 1}
+    ddf = query_cube_dataframe(cubes.CUBE, built, **options)
+    (expected,) = api.query_cube(cubes.CUBE, built, **options)
     pd.testing.assert_series_equal(ddf.dtypes, expected.dtypes)
     pd.testing.assert_frame_equal(ddf.compute(scheduler="sync"), expected)
     assert not ddf.known_divisions
-    result = query_cube_dataframe(CUBE, built).compute(scheduler="sync")
-    assert rows([result])["v4"] == [b"y", None, b"z"]
-    assert rows([result])["v3"] == [pd.Timestamp("2020-01-01"), None, pd.Timestamp("2020-01-02")]
-    ddf = query_cube_dataframe(CUBE, built, conditions=(api.C("v5") == 20) & (api.C("v2") > "a"))
+    result = query_cube_dataframe(cubes.CUBE, built).compute(scheduler="sync")
+    assert cubes.rows([result])["v4"] == [b"y", None, b"z"]
+    assert cubes.rows([result])["v3"] == [pd.Timestamp("2020-01-01"), None, pd.Timestamp("2020-01-02")]
+    ddf = query_cube_dataframe(cubes.CUBE, built, conditions=(api.C("v5") == 20) & (api.C("v2") > "a"))
     assert list(ddf["v1"].compute(scheduler="sync")) == [3.5]
     assert ddf["v1"].sum().compute(scheduler="sync") == 3.5
     assert len(ddf[["v2"]].compute(scheduler="sync")) == 1
     with dask.config.set(scheduler="sync"):
-        assert len(query_cube_dataframe(CUBE, built)) == 3
-        assert len(query_cube_dataframe(CUBE, built, payload_columns=[])) == 3
-        assert len(query_cube_dataframe(CUBE, built, api.C("x") == 9)) == 0
-    ddf = query_cube_dataframe(CUBE, built, api.C("x") == 9)
+        assert len(query_cube_dataframe(cubes.CUBE, built)) == 3
+        assert len(query_cube_dataframe(cubes.CUBE, built, payload_columns=[])) == 3
+        assert len(query_cube_dataframe(cubes.CUBE, built, api.C("x") == 9)) == 0
+    ddf = query_cube_dataframe(cubes.CUBE, built, api.C("x") == 9)
     assert ddf.npartitions == 1
     result = ddf.compute(scheduler="sync")
     assert list(result.columns) == ["p", "v1", "v2", "v3", "v4", "v5", "x"]
@@ -103,7 +87,7 @@ def test_metadata_have_the_types_of_the_result(built):
 )
 @pytest.mark.parametrize("partition_by", [None, "p"])
 def test_only_the_columns_that_are_used_are_read(built, columns, datasets, partition_by):
-    arguments = {"cube": CUBE, "store": built, "partition_by": partition_by}
+    arguments = {"cube": cubes.CUBE, "store": built, "partition_by": partition_by}
     ddf = query_cube_dataframe(**arguments)[columns]
     built().reset()
     result = ddf.compute(scheduler="sync")
@@ -113,50 +97,33 @@ def test_only_the_columns_that_are_used_are_read(built, columns, datasets, parti
 
 
 def test_groups_that_turn_out_to_be_empty_are_empty_partitions(store):
-    build(store, CUBE.copy(index_columns=["i1"]), seed=frame(x=[0, 1], p=[0, 0], i1=["a", "b"], v1=[1, 2]))
-    ddf = query_cube_dataframe(CUBE, store, api.C("v1") == 1, partition_by="i1")
+    seed = cubes.frame(x=[0, 1], p=[0, 0], i1=["a", "b"], v1=[1, 2])
+    cubes.build(store, cubes.CUBE.copy(index_columns=["i1"]), seed=seed)
+    ddf = query_cube_dataframe(cubes.CUBE, store, api.C("v1") == 1, partition_by="i1")
     parts = dask.compute(*ddf.to_delayed(), scheduler="sync")
     assert [len(part) for part in parts] == [1, 0]
     pd.testing.assert_series_equal(parts[1].dtypes, ddf.dtypes)
 
 
-# writes ------------------------------------------------------------------------------------------
-
-
 def test_partitions_without_rows_make_no_file(store):
-    seed = frame(x=[0, 1, 2], p=[0, 0, 0], v1=[1, 2, 3])
-    ddf = ddf_of(seed, 3)
+    ddf = ddf_of(cubes.frame(x=[0, 1, 2], p=[0, 0, 0], v1=[1, 2, 3]), 3)
     ddf = ddf[ddf["x"] < 1]
     write(store, ddf)
-    assert len(file_keys(store, "cube++seed")) == 1
-
-
-def test_rows_of_a_partition_are_sorted(store):
-    write(store, ddf_of(frame(x=[2, 0, 1], p=[0, 0, 0], v1=[12, 10, 11])))
-    assert list(files(store, "cube++seed").values()) == [{"x": [0, 1, 2], "v1": [10, 11, 12]}]
+    assert len(cubes.file_keys(store, "cube++seed")) == 1
 
 
 def test_nulls_are_found_in_every_partition(store):
-    ddf = ddf_of(frame(x=[0.0, 1.0, None, 3.0], p=[0, 0, 1, 1], v1=[1, 2, 3, 4]), 4)
+    ddf = ddf_of(cubes.frame(x=[0.0, 1.0, None, 3.0], p=[0, 0, 1, 1], v1=[1, 2, 3, 4]), 4)
     with pytest.raises(ValueError, match=r'dimension column "x"'):
         write(store, ddf)
-    assert dataset_ids(store) == set()
-
-
-# shuffling ---------------------------------------------------------------------------------------
+    assert cubes.dataset_ids(store) == set()
 
 
 def many_rows(n=600):
     rng = np.random.default_rng(1)
-    return pd.DataFrame(
-        {
-            "x": rng.permutation(n),
-            "p": rng.integers(0, 5, n).astype(str),
-            "k": pd.Categorical(rng.choice(["u", "v", "w"], n)),
-            "d": [DATE(2020, 1, 1 + i % 3) for i in range(n)],
-            "v1": rng.normal(size=n),
-        }
-    )
+    df = cubes.frame(x=rng.permutation(n), p=rng.integers(0, 5, n).astype(str))
+    df["k"] = pd.Categorical(rng.choice(["u", "v", "w"], n))
+    return df.assign(d=[DATE(2020, 1, 1 + i % 3) for i in range(n)], v1=rng.normal(size=n))
 
 
 @pytest.mark.slow("shuffles many partitions")
@@ -166,20 +133,20 @@ def many_rows(n=600):
 def test_shuffled_rows_of_a_key_are_in_few_files(store, npartitions, num_buckets, bucket_by):
     df = many_rows()
     write(store, ddf_of(df, npartitions), shuffle=True, num_buckets=num_buckets, bucket_by=bucket_by)
-    labels = [label.split("/")[0] for label in file_keys(store, "cube++seed")]
+    labels = [label.split("/")[0] for label in cubes.file_keys(store, "cube++seed")]
     assert set(labels) == {f"p={p}" for p in range(5)}
     assert max(labels.count(label) for label in labels) <= num_buckets
     if bucket_by is None:
         assert min(labels.count(label) for label in labels) == num_buckets
-    check_integrity(store)
-    (result,) = api.query_cube(CUBE, store)
-    assert rows([result])["v1"] == df.sort_values("x")["v1"].tolist()
+    cubes.check_integrity(store)
+    (result,) = api.query_cube(cubes.CUBE, store)
+    assert cubes.rows([result])["v1"] == df.sort_values("x")["v1"].tolist()
 
 
 def test_rows_that_are_equal_in_the_bucket_columns_are_in_the_same_file(store):
     write(store, ddf_of(many_rows(), 5), shuffle=True, num_buckets=4, bucket_by=["k", "d"])
     seen = {}
-    for label, content in files(store, "cube++seed").items():
+    for label, content in cubes.files(store, "cube++seed").items():
         for key in set(zip(content["k"], content["d"])):
             assert (label.split("/")[0], key) not in seen
             seen[label.split("/")[0], key] = label
@@ -191,49 +158,44 @@ def test_nested_columns(store, bucket_by, nested):
     """pandas cannot hash their values."""
     values = [{"a": 1}, {"a": 2}] if nested is not None and pa.types.is_struct(nested) else [[1, 2], [3]]
     cells = pd.Series([*values, None] * 4, dtype=object if nested is None else pd.ArrowDtype(nested))
-    df = frame(x=range(12), p=[0] * 12).assign(v2=cells)
+    df = cubes.frame(x=range(12), p=[0] * 12).assign(v2=cells)
     # the last partition has no values, which is no reason for another bucket
-    write(
-        store, ddf_of(df.sort_values("v2", key=pd.isna), 3), shuffle=True, num_buckets=2, bucket_by=bucket_by
-    )
-    result = api.query_cube_table(CUBE, store)["v2"].to_pylist()
-    assert result == [*values, None] * 4
-    contents = [{repr(value) for value in content["v2"]} for content in files(store, "cube++seed").values()]
+    ddf = ddf_of(df.sort_values("v2", key=pd.isna), 3)
+    write(store, ddf, shuffle=True, num_buckets=2, bucket_by=bucket_by)
+    assert api.query_cube_table(cubes.CUBE, store)["v2"].to_pylist() == [*values, None] * 4
+    contents = [set(map(repr, content["v2"])) for content in cubes.files(store, "cube++seed").values()]
     assert bucket_by is None or sum(map(len, contents)) == 3
 
 
 def test_cells_of_several_partitions_of_the_input_may_be_equal(store):
     """They are versions of a cell, whether or not a shuffle brings them together."""
-    seed = frame(x=[0, 0], p=[0, 0], v1=[1, 2])
+    seed = cubes.frame(x=[0, 0], p=[0, 0], v1=[1, 2])
     for shuffle in (False, True):
         write(store, ddf_of(seed, 2), shuffle=shuffle, overwrite=True)
-        (result,) = api.query_cube(CUBE, store)
+        (result,) = api.query_cube(cubes.CUBE, store)
         assert result["x"].tolist() == [0]
 
 
 def test_the_bucket_is_not_stored(store):
     write(store, ddf_of(many_rows(), 2), shuffle=True, num_buckets=2)
-    assert {tuple(sorted(content)) for content in files(store, "cube++seed").values()} == {
-        ("d", "k", "v1", "x")
-    }
+    contents = cubes.files(store, "cube++seed").values()
+    assert all(sorted(content) == ["d", "k", "v1", "x"] for content in contents)
 
 
 def test_shuffled_datasets_without_partition_columns(store):
-    data = {
-        "seed": ddf_of(frame(x=[0, 1], p=[0, 1])),
-        "whole": ddf_of(frame(x=[0, 1, 2, 3], v2=[1, 2, 3, 4]), 4),
-    }
+    whole = ddf_of(cubes.frame(x=[0, 1, 2, 3], v2=[1, 2, 3, 4]), 4)
+    data = {"seed": ddf_of(cubes.frame(x=[0, 1], p=[0, 1])), "whole": whole}
     write(store, data, shuffle=True, partition_on={"whole": []})
-    assert len(file_keys(store, "cube++whole")) == 1
+    assert len(cubes.file_keys(store, "cube++whole")) == 1
 
 
 def test_without_shuffle_every_partition_writes_its_own_files(store):
-    write(store, ddf_of(frame(x=range(6), p=[0, 1] * 3, v1=range(6)), 3))
-    assert len(file_keys(store, "cube++seed")) == 6
+    write(store, ddf_of(cubes.frame(x=range(6), p=[0, 1] * 3, v1=range(6)), 3))
+    assert len(cubes.file_keys(store, "cube++seed")) == 6
 
 
 def test_a_shuffled_dataset_without_rows_is_refused(store):
-    ddf = ddf_of(frame(x=[0, 1], p=[0, 1], v1=[1, 2]))
+    ddf = ddf_of(cubes.frame(x=[0, 1], p=[0, 1], v1=[1, 2]))
     with pytest.raises(RuntimeError, match="empty datasets: seed"):
         write(store, ddf[ddf["x"] > 5], shuffle=True)
 
@@ -248,6 +210,6 @@ def test_a_shuffled_dataset_without_rows_is_refused(store):
     ],
 )
 def test_wrong_arguments_of_a_shuffle(store, arguments, fragment):
-    ddf = ddf_of(frame(x=[0], p=[0], v1=[1]))
+    ddf = ddf_of(cubes.frame(x=[0], p=[0], v1=[1]))
     with pytest.raises(ValueError, match=fragment):
-        build_cube_from_dataframe(ddf, CUBE, store, shuffle=True, **arguments)
+        build_cube_from_dataframe(ddf, cubes.CUBE, store, shuffle=True, **arguments)

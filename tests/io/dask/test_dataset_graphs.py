@@ -5,6 +5,7 @@ import pickle
 import dask
 import dask.bag as db
 import dask.dataframe as dd
+import pandas as pd
 import pytest
 from dask.bag import Bag, Item
 from dask.delayed import Delayed
@@ -12,17 +13,8 @@ from dask.delayed import Delayed
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
-from kartothek_cube.io.dask import delayed
-from kartothek_cube.io.dask.bag import (
-    build_dataset_indices__bag,
-    read_dataset_as_dataframe_bag,
-    store_bag_as_dataset,
-)
-from kartothek_cube.io.dask.dataframe import (
-    read_dataset_as_ddf,
-    store_dataset_from_ddf,
-    update_dataset_from_ddf,
-)
+from kartothek_cube.io.dask import bag as bags
+from kartothek_cube.io.dask import dataframe, delayed
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from tests.io.dask.test_all_graphs import DATASET_OTHERS, DATASET_WRITES, fail, states
 from tests.support.cubes import frame, keys, memory
@@ -52,34 +44,26 @@ def stored():
     return Wrapped(UnpicklableStore, factory)
 
 
-# kinds of results --------------------------------------------------------------------------------
+KINDS = {
+    Delayed: ["delayed store", "delayed update", "ddf store", "delayed delete"],
+    Item: ["bag store"],
+    Bag: ["bag read", "bag index"],
+    dd.DataFrame: ["ddf read", "ddf metadata"],
+    dd.Series: ["ddf hash", "ddf hash by group"],
+}
 
 
-@pytest.mark.parametrize(
-    "name, kind",
-    [
-        ("delayed store", Delayed),
-        ("delayed update", Delayed),
-        ("bag store", Item),
-        ("ddf store", Delayed),
-        ("bag read", Bag),
-        ("ddf read", dd.DataFrame),
-        ("ddf metadata", dd.DataFrame),
-        ("ddf hash", dd.Series),
-        ("ddf hash by group", dd.Series),
-        ("bag index", Bag),
-        ("delayed delete", Delayed),
-    ],
-)
-def test_kinds_of_results(stored, name, kind):
-    assert isinstance({**DATASET_WRITES, **DATASET_OTHERS}[name](stored), kind)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_results(stored, kind):
+    lazy = {**DATASET_WRITES, **DATASET_OTHERS}
+    assert all(isinstance(lazy[name](stored), kind) for name in KINDS[kind])
 
 
 def test_wrong_kinds_of_input(stored):
     with pytest.raises(TypeError, match="list"):
-        store_bag_as_dataset([OLD], stored, "v")
+        bags.store_bag_as_dataset([OLD], stored, "v")
     with pytest.raises(TypeError, match="DataFrame"):
-        store_dataset_from_ddf(OLD, stored, "v")
+        dataframe.store_dataset_from_ddf(OLD, stored, "v")
     with pytest.raises(TypeError, match="int"):
         delayed.store_delayed_as_dataset(1, stored, "v")
     with pytest.raises(ValueError, match="int"):
@@ -93,19 +77,21 @@ def test_wrong_kinds_of_input(stored):
 
 
 @pytest.mark.parametrize(
-    "store",
-    [delayed.store_delayed_as_dataset, store_bag_as_dataset, store_dataset_from_ddf],
-    ids=lambda f: f.__name__,
+    "store, data",
+    [
+        (delayed.store_delayed_as_dataset, []),
+        (bags.store_bag_as_dataset, db.from_sequence([0]).map(fail)),
+        (dataframe.store_dataset_from_ddf, ddf_of(1, fail)),
+    ],
 )
-def test_arguments_are_checked_when_the_graph_is_built(stored, store):
-    data = {store_bag_as_dataset: db.from_sequence([0]).map(fail), store_dataset_from_ddf: ddf_of(1, fail)}
+def test_arguments_are_checked_when_the_graph_is_built(stored, store, data):
     with pytest.raises(RuntimeError, match="'u'"):
-        store(data.get(store, []), stored, "u")
+        store(data, stored, "u")
     with pytest.raises(TypeError, match="int"):
-        store(data.get(store, []), stored, "v", metadata=1)
+        store(data, stored, "v", metadata=1)
 
 
-@pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, update_dataset_from_ddf])
+@pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, dataframe.update_dataset_from_ddf])
 @pytest.mark.parametrize(
     "arguments, fragment",
     [
@@ -116,18 +102,15 @@ def test_arguments_are_checked_when_the_graph_is_built(stored, store):
     ],
 )
 def test_arguments_of_updates_are_checked_when_the_graph_is_built(stored, update, arguments, fragment):
-    data = ddf_of(1, fail) if update is update_dataset_from_ddf else []
+    data = ddf_of(1, fail) if update is dataframe.update_dataset_from_ddf else []
     with pytest.raises(ValueError, match=fragment):
         update(data, **{"store": stored, "dataset_uuid": "u", **arguments})
 
 
-# what the results are ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scope", [[{"p": 0}], None, []], ids=str)
-@pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, update_dataset_from_ddf])
+@pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, dataframe.update_dataset_from_ddf])
 def test_a_scope_may_be_delayed(stored, update, scope):
-    data = ddf_of(1) if update is update_dataset_from_ddf else delayed_of(1)
+    data = ddf_of(1) if update is dataframe.update_dataset_from_ddf else delayed_of(1)
     late = dask.delayed(lambda: scope)()
     dataset = update(data, stored, "u", delete_scope=late).compute(scheduler="sync")
     labels = [label.split("/")[0] for label in dataset.partitions]
@@ -142,10 +125,8 @@ def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
         return finish_dataset_write(plan, parts)
 
     monkeypatch.setattr("kartothek_cube.io.dask.delayed.finish_dataset_write", commit_later)
-    late = dask.delayed([{"p": 0}])
-    graph = delayed.update_dataset_from_delayed(
-        delayed_of(1), stored, "u", delete_scope=late, on_conflict=on_conflict
-    )
+    options = {"delete_scope": dask.delayed([{"p": 0}]), "on_conflict": on_conflict}
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), stored, "u", **options)
     if on_conflict == "raise":
         with pytest.raises(ConcurrentWriteError, match="p=0"):
             graph.compute(scheduler="sync")
@@ -156,18 +137,16 @@ def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
 
 def test_a_wrong_scope_that_is_delayed_changes_nothing(stored):
     before = states(stored)
-    graph = delayed.update_dataset_from_delayed(
-        delayed_of(1), stored, "u", delete_scope=dask.delayed([{"nope": 1}])
-    )
+    scope = dask.delayed([{"nope": 1}])
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), stored, "u", delete_scope=scope)
     with pytest.raises(ValueError, match="nope"):
         graph.compute(scheduler="sync")
     assert states(stored) == before
 
 
 def test_a_delayed_scope_of_a_dataset_that_does_not_exist_is_ignored(stored):
-    graph = delayed.update_dataset_from_delayed(
-        delayed_of(1), stored, "v", delete_scope=dask.delayed([{"nope": 1}]), partition_on="p"
-    )
+    scope = dask.delayed([{"nope": 1}])
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), stored, "v", delete_scope=scope)
     assert len(graph.compute(scheduler="sync").partitions) == 1
 
 
@@ -177,7 +156,7 @@ def test_reads_and_writes_through_a_factory(stored):
     assert len(pickle.loads(pickle.dumps(graph)).compute(scheduler="sync").partitions) == 3
     factory.invalidate()
     assert len(delayed.read_dataset_as_delayed(factory=factory)) == 3
-    assert read_dataset_as_ddf(factory=factory).npartitions == 3
+    assert dataframe.read_dataset_as_ddf(factory=factory).npartitions == 3
 
 
 @pytest.mark.parametrize("elements, partitions", [(0, 1), (1, 1), (100, 100), (101, 51), (400, 200)])
@@ -186,14 +165,12 @@ def test_elements_per_partition_of_a_bag(elements, partitions):
     df = frame(x=range(max(elements, 1)), p=range(max(elements, 1)))
     eager.store_dataframes_as_dataset(store, "u", [df], partition_on="p")
     predicates = [[("p", "<", elements)]]
-    bag = read_dataset_as_dataframe_bag("u", store, predicates=predicates)
-    assert bag.npartitions == partitions
-    assert (
-        read_dataset_as_dataframe_bag("u", store, predicates=predicates, partition_size=1000).npartitions == 1
-    )
+    for options, expected in (({}, partitions), ({"partition_size": 1000}, 1)):
+        bag = bags.read_dataset_as_dataframe_bag("u", store, predicates=predicates, **options)
+        assert bag.npartitions == expected
 
 
-@pytest.mark.parametrize("read", [delayed.read_dataset_as_delayed, read_dataset_as_dataframe_bag])
+@pytest.mark.parametrize("read", [delayed.read_dataset_as_delayed, bags.read_dataset_as_dataframe_bag])
 def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
     store = Same.of(memory())
     df = frame(a=["v", "u"], b=["y", "x"], c=["s", "r"], d=[2, 1])
@@ -203,9 +180,10 @@ def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
     assert found == [{"a": ["u", "v"], "b": ["x", "y"], "c": [c], "d": [1, 2]} for c in ("s", "r")]
 
 
-@pytest.mark.parametrize(
-    "read", [delayed.read_dataset_as_delayed, read_dataset_as_dataframe_bag, read_dataset_as_ddf]
-)
+READERS = [delayed.read_dataset_as_delayed, bags.read_dataset_as_dataframe_bag, dataframe.read_dataset_as_ddf]
+
+
+@pytest.mark.parametrize("read", READERS)
 def test_older_states(stored, read):
     eager.keep_dataset_history("u", stored, 2)
     eager.update_dataset_from_dataframes([frame(x=[7], p=[7])], stored, "u", delete_scope=[{"p": 0}])
@@ -213,15 +191,11 @@ def test_older_states(stored, read):
     def values(**kwargs):
         parts = read("u", stored, **kwargs)
         frames = dask.compute(*(parts if isinstance(parts, list) else parts.to_delayed()), scheduler="sync")
-        return sorted(
-            x for part in frames for df in (part if isinstance(part, list) else [part]) for x in df["x"]
-        )
+        dfs = [df for part in frames for df in (part if isinstance(part, list) else [part])]
+        return sorted(pd.concat(dfs)["x"])
 
     assert values() == [1, 7]
     assert values(as_of=1) == [0, 1]
-
-
-# maintenance -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk_size, chunks", [(1, 3), (2, 2), (100, 1)])
@@ -249,7 +223,7 @@ def test_the_header_is_deleted_first(stored):
 
 @pytest.mark.parametrize("partition_size", [None, 1, 5])
 def test_indices_are_built_in_parts(stored, partition_size):
-    bag = build_dataset_indices__bag(stored, "u", ["x"], partition_size=partition_size)
+    bag = bags.build_dataset_indices__bag(stored, "u", ["x"], partition_size=partition_size)
     assert bag.npartitions == 1
     (dataset,) = bag.compute(scheduler="sync")
     found = dataset.load_all_indices(stored()).indices["x"].index_dct

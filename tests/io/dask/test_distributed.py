@@ -23,7 +23,6 @@ IDS = ["seed", "enrich"]
 
 @pytest.fixture(scope="module")
 def client():
-    """A cluster of two processes."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 5}),
         LocalCluster(
@@ -36,16 +35,12 @@ def client():
 
 @pytest.fixture
 def store(tmp_path):
-    """A local store, which all processes can open."""
     return local(tmp_path / "store")
 
 
 def load(p: int) -> dict[str, pd.DataFrame]:
     """Give two datasets of one partition."""
-    return {
-        "seed": frame(x=[0, 1], p=[p, p], v1=[p, -p]),
-        "enrich": frame(x=[0, 1], p=[p, p], v2=["a", None]),
-    }
+    return {"seed": frame(x=[0, 1], p=p, v1=[p, -p]), "enrich": frame(x=[0, 1], p=p, v2=["a", None])}
 
 
 def load_and_die(p: int, marker: Path) -> dict[str, pd.DataFrame]:
@@ -139,8 +134,7 @@ def test_a_worker_that_is_killed_with_the_result_of_the_commit(client, store):
     ((worker,),) = client.who_has(future).values()
     pids = client.run(os.getpid)
     os.kill(pids[worker], signal.SIGKILL)
-    result = future.result()
-    assert set(result) == set(IDS)
+    assert set(future.result()) == set(IDS)
     assert file_keys(store, "cube++seed") == before
     assert payload(store) == [v for p in range(4) for v in (p, -p)]
     check_integrity(store)

@@ -28,19 +28,9 @@ TABLE = pa.table(
         "c": pa.array(["x", "y", "x"]).dictionary_encode(),
     }
 )
-TYPES = {
-    "p": pa.int64(),
-    "i": pa.int16(),
-    "f": pa.float32(),
-    "b": pa.bool_(),
-    "s": pa.string(),
-    "d": pa.date32(),
-    "t": pa.timestamp("ns"),
-    "z": pa.timestamp("ns", "Europe/Berlin"),
-    "l": pa.list_(pa.int32()),
-    "r": pa.struct([("a", pa.int64())]),
-    "c": pa.string(),
-}
+TYPES = {"p": pa.int64(), "i": pa.int16(), "f": pa.float32(), "b": pa.bool_(), "s": pa.string()}
+TYPES |= {"d": pa.date32(), "t": pa.timestamp("ns"), "z": pa.timestamp("ns", "Europe/Berlin")}
+TYPES |= {"l": pa.list_(pa.int32()), "r": pa.struct([("a", pa.int64())]), "c": pa.string()}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pickle
 import pandas as pd
 import pyarrow as pa
 import pytest
+from storefact import get_store_from_url
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
@@ -16,9 +17,8 @@ PX = stored_files.frame(p=[1, 1, 2], x=[1, 2, 3])
 
 @pytest.fixture
 def stored(memory):
-    api.store_dataframes_as_dataset(
-        memory, "u", [PX], partition_on="p", secondary_indices="x", metadata={"m": 1}
-    )
+    options = {"partition_on": "p", "secondary_indices": "x", "metadata": {"m": 1}}
+    api.store_dataframes_as_dataset(memory, "u", [PX], **options)
     return memory
 
 
@@ -64,9 +64,7 @@ def test_a_handle_counts_once(stored, handle):
 
 
 def test_commit_everything_at_once(stored):
-    handle = api.write_single_partition(
-        stored, "u", [stored_files.frame(p=[1], x=[7]), stored_files.frame(p=[1], x=[8])]
-    )
+    handle = api.write_single_partition(stored, "u", [stored_files.frame(p=[1], x=[x]) for x in (7, 8)])
     dataset = api.commit_dataset(stored, "u", handle, delete_scope=[{"p": 1}], metadata=lambda: {"n": 2})
     assert stored_files.contents(stored) == [{"x": [3]}, {"x": [7]}, {"x": [8]}]
     assert {"m": 1, "n": 2}.items() <= dataset.metadata.items()
@@ -96,9 +94,6 @@ def test_nothing_written(stored, data):
     else:
         with pytest.raises(ValueError, match="no information about files"):
             api.commit_dataset(stored, "u", handle)
-
-
-# what is refused --------------------------------------------------------------------------------------------
 
 
 def test_no_data(stored):
@@ -152,30 +147,15 @@ def test_bad_commits(stored, arguments, text):
     assert stored_files.snapshot(stored) == before
 
 
-@pytest.mark.parametrize("other", [{"uuid": "v"}, {"uuid": "u", "table_name": "core"}])
-def test_handle_of_another_dataset(stored, memory, other):
-    table = other.get("table_name", "table")
-    store = memory if other["uuid"] == "v" else "hmemory://"
-    if other["uuid"] == "v":
-        api.store_dataframes_as_dataset(store, "v", [PX], partition_on="p")
-        handle = api.write_single_partition(store, "v", PX)
-    else:
-        handle = _of_table(PX, table)
+@pytest.mark.parametrize("uuid, table", [("v", "table"), ("u", "core")])
+def test_handle_of_another_dataset(stored, uuid, table):
+    store = get_store_from_url("hmemory://")
+    api.store_dataframes_as_dataset(store, uuid, [PX], partition_on="p", table_name=table)
+    handle = api.write_single_partition(store, uuid, PX, table_name=table)
     before = stored_files.snapshot(stored)
-    with pytest.raises(RuntimeError, match=f"table {table!r} of dataset {other['uuid']!r}"):
+    with pytest.raises(RuntimeError, match=f"table {table!r} of dataset {uuid!r}"):
         api.commit_dataset(stored, "u", handle)
     assert stored_files.snapshot(stored) == before
-
-
-def _of_table(df, table):
-    from storefact import get_store_from_url
-
-    store = get_store_from_url("hmemory://")
-    api.store_dataframes_as_dataset(store, "u", [df], partition_on="p", table_name=table)
-    return api.write_single_partition(store, "u", df, table_name=table)
-
-
-# agreement with what others do meanwhile --------------------------------------------------------------------
 
 
 def test_index_that_was_added_after_writing(stored):
@@ -212,9 +192,8 @@ def test_files_that_were_deleted_after_writing(stored, handle):
 )
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 def test_header_without_partitions(store_factory, schema, kind):
-    dataset = api.create_empty_dataset_header(
-        store_factory, "u", schema, partition_on="p", metadata={"m": 1}, metadata_storage_format=kind
-    )
+    options = {"metadata": {"m": 1}, "metadata_storage_format": kind}
+    dataset = api.create_empty_dataset_header(store_factory, "u", schema, partition_on="p", **options)
     assert not dataset.explicit_partitions
     assert dataset.schema.names == ["p", "x"]
     assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
@@ -249,11 +228,6 @@ def test_commit_lists_all_files(unlisted):
 def test_any_commit_makes_partitions_explicit(unlisted, change):
     assert api.commit_dataset(unlisted, "u", **change).explicit_partitions
     assert sorted(stored_files.directories(unlisted)) == (["p=1", "p=2"] if "metadata" in change else ["p=2"])
-
-
-def test_update_makes_partitions_explicit(io, unlisted):
-    io.update(unlisted, [stored_files.frame(p=[7], x=[7])], delete_scope=[{"p": 2}])
-    assert sorted(stored_files.directories(unlisted)) == ["p=1", "p=7"]
 
 
 def test_first_partitions_bring_indices(memory):

@@ -10,14 +10,13 @@ from tests.support.stored_files import frame, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError, ReadOnlyStore, Wrapped
 
 PX = frame(p=[1, 1, 2], x=[1, 2, 3], u=["u/table", "u", ""])
+KEYS = {"partition_on": "p", "secondary_indices": "x"}
 
 
 @pytest.fixture(params=["json", "msgpack"])
 def stored(store_factory, request):
-    options = {"metadata_storage_format": request.param, "metadata": {"u": "u", "ä": 1}}
-    eager.store_dataframes_as_dataset(
-        store_factory, "u", [PX], partition_on="p", secondary_indices="x", **options
-    )
+    options = {**KEYS, "metadata_storage_format": request.param, "metadata": {"u": "u", "ä": 1}}
+    eager.store_dataframes_as_dataset(store_factory, "u", [PX], **options)
     eager.update_dataset_from_dataframes([PX], store_factory, "u")
     eager.write_single_partition(store_factory, "u", PX)  # garbage, not to be copied
     return store_factory
@@ -28,24 +27,21 @@ def same(source, target, source_uuid, target_uuid):
     new = DatasetMetadata.load_from_store(target_uuid, target, load_all_indices=True)
     assert list(new.partitions) == list(old.partitions)
     assert new.metadata == old.metadata
-    assert {c: i.index_dct for c, i in new.indices.items()} == {
-        c: i.index_dct for c, i in old.indices.items()
-    }
+    found, expected = ({c: i.index_dct for c, i in ds.indices.items()} for ds in (new, old))
+    assert found == expected
     pdt.assert_frame_equal(eager.read_table(target_uuid, target), eager.read_table(source_uuid, source))
 
 
 @pytest.mark.parametrize("name", ["v", "u2", "a+b-C_1", "uuu"])
 def test_other_name(stored, name):
     before = snapshot(stored)
-    result = eager.copy_dataset("u", stored, target_dataset_uuid=name)
-    ((key, dataset),) = result.items()
+    ((key, dataset),) = eager.copy_dataset("u", stored, target_dataset_uuid=name).items()
     assert key in keys(stored)
     assert key.startswith(f"{name}.by-dataset-metadata.")
     assert dataset == DatasetMetadata.load_from_store(name, stored)
     same(stored, stored, "u", name)
     assert {key: data for key, data in snapshot(stored).items() if key in before} == before
-    tracked = DatasetMetadata.storage_keys(name, stored)
-    assert len(tracked) == 1 + 1 + 1 + 4  # header, schema, index, files
+    assert len(DatasetMetadata.storage_keys(name, stored)) == 1 + 1 + 1 + 4  # header, schema, index, files
 
 
 def test_other_store(stored, other_store_factory):
@@ -63,9 +59,7 @@ def test_other_name_in_another_store(stored, other_store_factory):
 
 
 def test_header_differs_in_the_name_only(memory):
-    eager.store_dataframes_as_dataset(
-        memory, "u-1", [PX], partition_on="p", secondary_indices="x", metadata={"ä": [1]}
-    )
+    eager.store_dataframes_as_dataset(memory, "u-1", [PX], metadata={"ä": [1]}, **KEYS)
     eager.copy_dataset("u-1", memory, "v-2")
     old, new = (snapshot(memory)[f"{name}.by-dataset-metadata.json"] for name in ("u-1", "v-2"))
     assert new == old.replace(b"u-1", b"v-2")

@@ -40,64 +40,30 @@ def read(**arguments):
     return lambda f, s: f.read(s, **arguments)
 
 
+WIDEN = """QTY     int64   double  df['QTY'].round().astype("Int64"), or widen"""
+ADD = 'QTY     int64   -      add the column, or leave it out: of new cells with schema_mode="merge", of'
+DROP = 'NEW     -       int64  drop the column, or append with schema_mode="merge"'
+CONVERT = """timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if"""
 #: mistake -> what is done, the error, and its text
 MISTAKES = {
     "column": (read(columns=["QYT"]), ValueError, "unknown column QYT; did you mean QTY?"),
-    "predicates that are no list": (
-        read(predicates=5),
-        TypeError,
-        "predicates are a list of lists of (column, operator, value), got 5",
-    ),
-    "merger that is no function": (
-        update(FRAME, metadata_merger=5),
-        TypeError,
-        "metadata_merger is a function of a list of two dicts, got 5",
-    ),
-    "partition columns that are no names": (
-        update(FRAME, partition_on=[["COUNTRY"]]),
-        TypeError,
-        "partition_on is a name (str), got ['COUNTRY'] of type list",
-    ),
-    "rows as dicts": (
-        update({"SHOP": 1, "COUNTRY": "DE"}),
-        ValueError,
-        "but got int. If the dict has rows or columns, pass pandas.DataFrame(...) of them",
-    ),
+    "no list": (read(predicates=5), TypeError, "are a list of lists of (column, operator, value), got 5"),
+    "no function": (update(FRAME, metadata_merger=5), TypeError, "a function of a list of two dicts, got 5"),
+    "no name": (update(FRAME, partition_on=[["COUNTRY"]]), TypeError, "name (str), got ['COUNTRY'] of"),
+    "dict": (update({"SHOP": 1, "QTY": 1}), ValueError, "got int. If the dict has rows or columns, pass pa"),
     "column of a predicate": (read(predicates=[[("QYT", ">", 1)]]), ValueError, "QYT"),
     "type of a predicate": (read(predicates=[[("QTY", "==", "many")]]), TypeError, "QTY"),
-    "type of a column": (
-        update(FRAME.assign(QTY=[1.5, None])),
-        ValueError,
-        """QTY     int64   double  df['QTY'].round().astype("Int64"), or widen""",
-    ),
-    "missing column": (
-        update(FRAME.drop(columns="QTY")),
-        ValueError,
-        'QTY     int64   -      add the column, or leave it out: of new cells with schema_mode="merge", of '
-        "others with merge_into_cube",
-    ),
-    "unknown column": (
-        update(FRAME.assign(NEW=1)),
-        ValueError,
-        'NEW     -       int64  drop the column, or append with schema_mode="merge"',
-    ),
+    "type of a column": (update(FRAME.assign(QTY=[1.5, None])), ValueError, WIDEN),
+    "missing column": (update(FRAME.drop(columns="QTY")), ValueError, ADD),
+    "unknown column": (update(FRAME.assign(NEW=1)), ValueError, DROP),
     "time": (read(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
     "state": (read(as_of=99), ValueError, "Dataset 'u': there is no state as of 99. Its only state is 1"),
     "permission": (lambda f, s: f.update(Wrapped(ReadOnlyStore, s), [FRAME]), OSError, "read-only"),
     "corrupt file": (read_corrupt, CorruptDatasetError, "Corrupt object 'u/table/COUNTRY="),
     "dataset": (lambda f, s: f.read(s, "v"), DatasetNotFoundError, "Dataset 'v' does not exist"),
     "existing dataset": (lambda f, s: f.store(s, [FRAME]), DatasetExistsError, "Pass overwrite=True"),
-    "zone": (
-        update(FRAME.assign(DAY=AWARE)),
-        ValueError,
-        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  "
-        """df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC""",
-    ),
-    "null key": (
-        update(FRAME.assign(COUNTRY=["DE", None])),
-        ValueError,
-        "Partition column COUNTRY of dataset u holds null: 1 of 2 rows would be lost",
-    ),
+    "zone": (update(FRAME.assign(DAY=AWARE)), ValueError, CONVERT),
+    "null key": (update(FRAME.assign(COUNTRY=["DE", None])), ValueError, "null: 1 of 2 rows would be lost"),
 }
 
 

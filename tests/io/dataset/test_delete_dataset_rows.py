@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from kartothek_cube.api import cube as cube_api
@@ -29,9 +28,8 @@ FACADES = {"eager": api.delete_dataset_rows, "delayed": delete_delayed}
 @pytest.fixture(params=[[], ["p"]], ids=["one partition", "partition keys"])
 def stored(request, memory):
     """A dataset of two inputs."""
-    api.store_dataframes_as_dataset(
-        memory, "u", [ROWS, MORE], partition_on=request.param, secondary_indices="x"
-    )
+    options = {"partition_on": request.param, "secondary_indices": "x"}
+    api.store_dataframes_as_dataset(memory, "u", [ROWS, MORE], **options)
     return memory
 
 
@@ -41,8 +39,7 @@ def left(store, column="x"):
 
 @pytest.mark.parametrize("delete", FACADES.values(), ids=FACADES.keys())
 def test_rows_are_deleted(stored, delete):
-    counts = delete("u", stored, [[("x", "==", 2)], [("p", "==", "b")]])
-    assert counts["rows_deleted"] == 3
+    assert delete("u", stored, [[("x", "==", 2)], [("p", "==", "b")]])["rows_deleted"] == 3
     assert left(stored) == [1, 4, 11, 12, 14]
     check_integrity(stored)
     assert sorted(index(stored, "x")) == [1, 4, 11, 12, 14]
@@ -200,17 +197,10 @@ def test_a_factory_in_place_of_uuid_and_store(stored):
 def test_random_deletions_leave_what_a_filter_does(memory, seed):
     draw = np.random.default_rng(seed)
     inputs = [
-        pd.DataFrame(
-            {
-                "p": draw.integers(0, 4, 30),
-                "x": draw.integers(0, 9, 30),
-                "w": draw.choice([1.5, np.nan, -0.0], 30),
-            }
-        )
+        frame(p=draw.integers(0, 4, 30), x=draw.integers(0, 9, 30), w=draw.choice([1.5, np.nan, -0.0], 30))
         for _ in range(3)
     ]
-    keys_of = [[], ["p"], ["p", "x"]][seed % 3]
-    api.store_dataframes_as_dataset(memory, "u", inputs, partition_on=keys_of)
+    api.store_dataframes_as_dataset(memory, "u", inputs, partition_on=[[], ["p"], ["p", "x"]][seed % 3])
 
     def counted(df):
         return Counter(df[["p", "x", "w"]].astype(str).itertuples(index=False, name=None))

@@ -47,9 +47,6 @@ def copies(store) -> list[str]:
     return sorted(key for key in keys(store) if "/_history/" in key)
 
 
-# keeping ----------------------------------------------------------------------------------------------------
-
-
 def test_all_states_are_kept_until_a_cleanup(memory):
     eager.store_dataframes_as_dataset(memory, "u", [FIRST])
     eager.update_dataset_from_dataframes([SECOND], memory, "u")
@@ -203,9 +200,6 @@ def test_formats(memory, kind):
     assert [values(memory, as_of=version) for version in versions(memory)] == [[1], [1, 2], [2]]
 
 
-# reading ----------------------------------------------------------------------------------------------------
-
-
 READ = {
     "dataframes": lambda **kw: pd.concat(eager.read_dataset_as_dataframes(**kw)),
     "iterator": lambda **kw: pd.concat(read_dataset_as_dataframes__iterator(**kw)),
@@ -261,9 +255,8 @@ def test_a_year_that_only_numpy_knows_is_beyond_the_range(store):
 def test_a_version_of_a_frame_with_the_history(store):
     history = pd.DataFrame(eager.list_dataset_history("u", store))
     for column in ("version", "time"):
-        scalar = (
-            history[column].dt.tz_localize(None).to_numpy()[0] if column == "time" else history[column][0]
-        )
+        times = history[column].dt.tz_localize(None) if column == "time" else history[column]
+        scalar = times.to_numpy()[0]
         assert isinstance(scalar, np.generic)
         assert values(store, as_of=scalar) == values(store, as_of=1)
 
@@ -308,9 +301,6 @@ def test_a_copy_of_another_dataset(store):
         eager.read_table("v", store, as_of=1)
 
 
-# returning --------------------------------------------------------------------------------------------------
-
-
 def test_rollback(store):
     before = header(store)
     dataset = eager.rollback_dataset("u", store, 1)
@@ -336,8 +326,7 @@ def test_rollback_keeps_what_is_known_of_types(memory):
     df = frame(x=pd.Series([None], dtype=object), y=[1])
     eager.store_dataframes_as_dataset(memory, "u", [df], KEEP)
     eager.update_dataset_from_dataframes([frame(x=["a"], y=[2])], memory, "u")
-    dataset = eager.rollback_dataset("u", memory, 1)
-    assert str(dataset.schema.field("x").type) == "string"
+    assert str(eager.rollback_dataset("u", memory, 1).schema.field("x").type) == "string"
     eager.update_dataset_from_dataframes([frame(x=["b"], y=[2])], memory, "u")
     assert eager.read_table("u", memory)["x"].tolist()[1] == "b"
 
@@ -374,9 +363,6 @@ def test_missing_dataset(memory, function):
         function("u", memory)
 
 
-# garbage ----------------------------------------------------------------------------------------------------
-
-
 def test_files_of_kept_states_stay(store):
     eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
     before = snapshot(store)
@@ -395,16 +381,9 @@ def test_copies_that_nobody_threw_away(store):
     content = store().get(copy)
     eager.keep_dataset_history("u", store, 1)
     store().put(copy, content)
-    garbage = [blob.key for blob in eager.list_dataset_garbage("u", store)]
-    assert copy in garbage
+    assert copy in [blob.key for blob in eager.list_dataset_garbage("u", store)]
     eager.garbage_collect_dataset("u", store)
     assert copy not in keys(store)
-
-
-def test_delete(store):
-    eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
-    eager.delete_dataset("u", store)
-    assert keys(store) == set()
 
 
 def test_copies_of_datasets_have_a_history_of_their_own(store):
@@ -414,9 +393,6 @@ def test_copies_of_datasets_have_a_history_of_their_own(store):
     assert versions(store, "v") == [2, 3]
     with pytest.raises(errors.StateNotFoundError):
         eager.read_table("v", store, as_of=1)
-
-
-# crashes and races ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", ["fail", "die"])

@@ -24,6 +24,7 @@ ROWS = {
     "ITEMS": [[1, 2], [], None, [3]],
 }
 KEYS = ["COUNTRY_CODE", "STORE_ID", "DAY"]
+SQL_TYPES = {"COUNTRY_CODE": "VARCHAR", "STORE_ID": "BIGINT", "DAY": "DATE"}
 TYPES = {"COUNTRY_CODE": pa.string(), "STORE_ID": pa.int64(), "DAY": pa.date32()}
 
 
@@ -31,18 +32,15 @@ TYPES = {"COUNTRY_CODE": pa.string(), "STORE_ID": pa.int64(), "DAY": pa.date32()
 def directory(tmp_path):
     """The directory of the data files of a dataset with three partition keys."""
     table = pa.table({**ROWS, "DAY": pa.array(ROWS["DAY"], pa.date32())})
-    store_dataframes_as_dataset(
-        f"hfs://{tmp_path}", "sales", [table], partition_on=KEYS, secondary_indices="CITY"
-    )
+    options = {"partition_on": KEYS, "secondary_indices": "CITY"}
+    store_dataframes_as_dataset(f"hfs://{tmp_path}", "sales", [table], **options)
     return tmp_path / "sales" / "table"
 
 
 def by_sales(rows):
-    columns = {name: rows[name] for name in ROWS}
-    order = sorted(
-        range(len(ROWS["SALES"])), key=lambda i: (columns["SALES"][i] is None, columns["SALES"][i] or 0)
-    )
-    return {name: [values[i] for i in order] for name, values in columns.items()}
+    sales = rows["SALES"]
+    order = sorted(range(len(sales)), key=lambda i: (sales[i] is None, sales[i] or 0))
+    return {name: [rows[name][i] for i in order] for name in ROWS}
 
 
 def test_duckdb(directory):
@@ -51,25 +49,16 @@ def test_duckdb(directory):
         hive_types={{'COUNTRY_CODE': VARCHAR, 'STORE_ID': BIGINT, 'DAY': DATE}})"""
     )
     types = dict(zip(found.columns, map(str, found.types)))
-    assert {name: types[name] for name in KEYS} == {
-        "COUNTRY_CODE": "VARCHAR",
-        "STORE_ID": "BIGINT",
-        "DAY": "DATE",
-    }
+    assert {name: types[name] for name in KEYS} == SQL_TYPES
     assert by_sales(found.to_arrow_table().to_pydict()) == by_sales(ROWS)
 
 
 def test_duckdb_finds_the_types_itself(directory):
     found = duckdb.sql(f"select * from read_parquet('{directory}/**/*.parquet', hive_partitioning=true)")
     types = dict(zip(found.columns, map(str, found.types)))
-    assert {name: types[name] for name in KEYS} == {
-        "COUNTRY_CODE": "VARCHAR",
-        "STORE_ID": "BIGINT",
-        "DAY": "DATE",
-    }
-    where = (
-        f"select CITY from read_parquet('{directory}/**/*.parquet') where DAY > '2020-01-31' and STORE_ID = 7"
-    )
+    assert {name: types[name] for name in KEYS} == SQL_TYPES
+    files = f"read_parquet('{directory}/**/*.parquet')"
+    where = f"select CITY from {files} where DAY > '2020-01-31' and STORE_ID = 7"
     assert duckdb.sql(where).fetchall() == [("Köln",)]
 
 
@@ -86,9 +75,8 @@ def test_pyarrow(directory):
     """The schema file of the dataset tells the types, also those of the partition keys."""
     schema = ds.dataset(directory / "_common_metadata").schema
     assert {name: schema.field(name).type for name in KEYS} == TYPES
-    found = ds.dataset(
-        glob.glob(f"{directory}/**/*.parquet", recursive=True), schema=schema, partitioning="hive"
-    )
+    files = glob.glob(f"{directory}/**/*.parquet", recursive=True)
+    found = ds.dataset(files, schema=schema, partitioning="hive")
     assert by_sales(found.to_table().to_pydict()) == by_sales(ROWS)
     where = (ds.field("DAY") > DAY) & (ds.field("STORE_ID") == 7)
     assert found.to_table(filter=where, columns=["CITY"]).to_pydict() == {"CITY": ["Köln"]}
@@ -104,8 +92,7 @@ def test_pandas(directory):
 def test_frames_of_other_engines_are_input(tmp_path):
     store = f"hfs://{tmp_path}"
     polars = pl.DataFrame(ROWS)
-    relation = duckdb.from_arrow(polars.to_arrow())
-    for uuid, data in (("polars", polars), ("duckdb", relation)):
+    for uuid, data in (("polars", polars), ("duckdb", duckdb.from_arrow(polars.to_arrow()))):
         store_dataframes_as_dataset(store, uuid, [data], partition_on=KEYS)
         assert by_sales(read_table_arrow(uuid, store).to_pydict()) == by_sales(ROWS)
         assert read_table(uuid, store).dtypes["STORE_ID"] == "int64"

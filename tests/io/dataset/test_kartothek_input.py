@@ -19,6 +19,7 @@ FORMS = {
     "nested": [[{"core": XY[:1]}, None], [[{"label": "a", "data": [("core", XY[1:])]}]]],
     "Arrow": {"core": as_arrow(XY)},
 }
+CORE = {"table_name": "core"}
 deprecated = pytest.mark.filterwarnings("ignore:Input with the name of its table:DeprecationWarning")
 
 
@@ -29,8 +30,7 @@ def tables(store, uuid="u"):
 @deprecated
 @pytest.mark.parametrize("form", list(FORMS))
 def test_a_table_with_its_name(io, memory, form):
-    dataset = io.store(memory, [FORMS[form]])
-    assert dataset.table_name == "core"
+    assert io.store(memory, [FORMS[form]]).table_name == "core"
     io.update(memory, [FORMS[form], None])
     assert tables(memory) == {"core"}
     assert sorted(row for df in io.read(memory) for row in df["x"]) == [1, 1, 2, 2]
@@ -92,12 +92,7 @@ def test_several_tables_are_refused(io, memory, several):
 
 @deprecated
 @pytest.mark.parametrize(
-    "options, update, available",
-    [
-        ({"table_name": "core"}, {}, "core"),
-        ({"table_name": "core"}, {"table_name": "core"}, "core"),
-        ({}, {}, "table"),
-    ],
+    "options, update, available", [(CORE, {}, "core"), (CORE, CORE, "core"), ({}, {}, "table")]
 )
 def test_another_table_than_that_of_the_dataset(io, memory, options, update, available):
     io.store(memory, [XY], **options)

@@ -74,8 +74,7 @@ def test_rows(store):
 )
 def test_filters(store, keys, where, expression, n_files):
     lazy = dataset("u", store)
-    whole = lazy.to_table()
-    expected = rows(whole.filter(expression).select(["p", "city"]))
+    expected = rows(lazy.to_table().filter(expression).select(["p", "city"]))
     keys.clear()
     assert rows(lazy.to_table(columns=["p", "city"], filter=expression)) == expected
     assert len(set(keys)) == n_files

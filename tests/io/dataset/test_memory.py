@@ -12,13 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.arrow import read_dataset_as_arrow__iterator, read_dataset_as_record_batches
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io.iter import (
-    read_dataset_as_dataframes__iterator,
-    store_dataframes_as_dataset__iter,
-    update_dataset_from_dataframes__iter,
-)
 from kartothek_cube.io_components import dataset_read
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.factories import local
@@ -39,8 +35,8 @@ def frames() -> Iterator[pd.DataFrame]:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     store = local(tmp_path_factory.mktemp("memory"))
-    store_dataframes_as_dataset__iter(frames(), store, "u", partition_on="p")
-    store_dataframes_as_dataset__iter(frames(), store, "flat")
+    iter_.store_dataframes_as_dataset__iter(frames(), store, "u", partition_on="p")
+    iter_.store_dataframes_as_dataset__iter(frames(), store, "flat")
     return store
 
 
@@ -75,11 +71,8 @@ def consume(parts, count: int) -> None:
         assert len(part) == ROWS
 
 
-READERS = [
-    read_dataset_as_dataframes__iterator,
-    read_dataset_as_arrow__iterator,
-    read_dataset_as_record_batches,
-]
+READERS = [read_dataset_as_arrow__iterator, read_dataset_as_record_batches]
+READERS.append(iter_.read_dataset_as_dataframes__iterator)
 
 
 @pytest.mark.parametrize("uuid", ["u", "flat"])
@@ -91,7 +84,8 @@ def test_reading(stored, read, uuid):
         consume(read(uuid, stored), FRAMES)
     # what the caller still holds, and the next one: as file, as table, as frame
     assert all_.total < 5 * SIZE
-    if read is read_dataset_as_dataframes__iterator:  # tables are in memory of Polars, which is not seen here
+    # tables are in memory of Polars, which is not seen here
+    if read is iter_.read_dataset_as_dataframes__iterator:
         assert all_.total < 2 * few.total  # holding all would be more than three times as much
 
 
@@ -116,11 +110,10 @@ def test_readers_are_a_few_files_ahead_and_keep_nothing(stored, read, monkeypatc
     assert number == n_reads == FRAMES
 
 
-@pytest.mark.parametrize("write", [store_dataframes_as_dataset__iter, update_dataset_from_dataframes__iter])
-@pytest.mark.parametrize(
-    "options", [{"partition_on": "p"}, {"secondary_indices": "p"}], ids=["keys", "index"]
-)
-def test_writing(tmp_path, write, options):
+@pytest.mark.parametrize("name", ["store_dataframes_as_dataset", "update_dataset_from_dataframes"])
+@pytest.mark.parametrize("options", [{"partition_on": "p"}, {"secondary_indices": "p"}], ids=str)
+def test_writing(tmp_path, name, options):
+    write = getattr(iter_, f"{name}__iter")
     with measured() as few:
         write(islice(frames(), 3), local(tmp_path / "few"), dataset_uuid="u", **options)
     with measured() as all_:

@@ -44,8 +44,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 
 
 def test_index_comes_back(memory, df, read):
-    dataset = api.store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]])
-    assert dataset.schema.names == ["x", "y"]
+    assert api.store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]]).schema.names == ["x", "y"]
     first, second = read("u", memory)
     same(first, df)
     same(second, df.iloc[1:3])

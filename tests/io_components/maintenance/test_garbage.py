@@ -17,25 +17,7 @@ from kartothek_cube.io_components.write.dataset_writes import StoreDataset, Upda
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory
-from tests.support.stores import Same, WrapperStore
-
-MOMENTS = ["before", "during", "after"]
-
-
-class BeforeDelete(WrapperStore):
-    """Calls a function before the first file is deleted."""
-
-    def __init__(self, store, function, again=False):
-        super().__init__(store)
-        self.function, self.again = function, again
-
-    def call(self, method, *args):
-        if method == "delete" and self.function is not None:
-            function = self.function
-            if not self.again:
-                self.function = None
-            function()
-        return super().call(method, *args)
+from tests.support.stores import FaultyStore, InjectedError, Same
 
 
 def frame(x):
@@ -45,9 +27,7 @@ def frame(x):
 @pytest.fixture
 def store():
     store = memory()
-    api.store_dataframes_as_dataset(
-        dfs=[frame(1)], store=Same.of(store), dataset_uuid="data", secondary_indices=["i1"]
-    )
+    api.store_dataframes_as_dataset(Same.of(store), "data", [frame(1)], secondary_indices=["i1"])
     return store
 
 
@@ -57,12 +37,13 @@ def _collect_beside(store, moment, writer):
     assert [key for key in garbage if key.endswith(".parquet")] == garbage != []
     if moment == "before":
         writer()
-    delete_garbage(Same.of(BeforeDelete(store, writer if moment == "during" else None)), garbage)
+    beside = FaultyStore(store).fail("delete", error=writer) if moment == "during" else store
+    delete_garbage(Same.of(beside), garbage)
     if moment == "after":
         writer()
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
 def test_a_commit_refers_to_no_file_that_goes(store, moment):
     plan = UpdateDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(2))]
@@ -84,7 +65,11 @@ def test_the_header_is_as_it_was_but_for_its_id(store):
     before = header(Same.of(store), "data")
     seen = []
     store.put("data/table/2f1d.parquet", b"")
-    watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
+
+    def look():
+        seen.append(header(Same.of(store), "data")["metadata"])
+
+    watched = FaultyStore(store).fail("delete", error=look)
     delete_garbage(Same.of(watched), ["data/table/2f1d.parquet"])
     assert [header_store.list_tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
     after = header(Same.of(store), "data")
@@ -98,7 +83,8 @@ def test_others_may_commit_meanwhile(store):
         api.update_dataset_from_dataframes([frame(2)], store=Same.of(store), dataset_uuid="data")
 
     store.put("data/table/2f1d.parquet", b"")
-    delete_garbage(Same.of(BeforeDelete(store, append)), ["data/table/2f1d.parquet"])
+    beside = FaultyStore(store).fail("delete", error=append)
+    delete_garbage(Same.of(beside), ["data/table/2f1d.parquet"])
     assert api.read_table("data", Same.of(store)).x.tolist() == [1, 2]
     assert TOMBSTONES_KEY not in header(Same.of(store), "data")["metadata"]
 
@@ -117,20 +103,6 @@ def test_an_overwrite_keeps_the_add_tombstones(store):
     assert api.read_table("data", Same.of(store)).x.tolist() == [3]
 
 
-class BeforeGet(WrapperStore):
-    """Calls a function before the first index is read."""
-
-    def __init__(self, store, function):
-        super().__init__(store)
-        self.function = function
-
-    def call(self, method, *args):
-        if self.function is not None and "/indices/" in str(args[0]) and method in ("get", "open"):
-            function, self.function = self.function, None
-            function()
-        return super().call(method, *args)
-
-
 def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(store):
     plan = UpdateDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(3))]
@@ -143,8 +115,8 @@ def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(
         delete_garbage(own, garbage)
         happened.extend(garbage)
 
-    slow = Same.of(BeforeGet(store, replace_and_collect))
-    finish_dataset_write(attrs.evolve(plan, store=slow), results)
+    slow = FaultyStore(store).fail("get", key="/indices/", error=replace_and_collect)
+    finish_dataset_write(attrs.evolve(plan, store=Same.of(slow)), results)
     assert len(happened) == 1
     assert sorted(api.read_table("data", Same.of(store)).x) == [1, 2, 3]
 
@@ -169,12 +141,12 @@ def test_a_first_commit_whose_files_went(monkeypatch):
 def test_a_collection_that_fails_leaves_its_tombstones(store):
     """Nobody knows whether its request is still on its way."""
 
-    def fail():
-        raise OSError("no answer")
-
     store.put("data/table/2f1d.parquet", b"")
-    with pytest.raises(OSError, match="no answer"):
-        delete_garbage(Same.of(BeforeDelete(store, fail, again=True)), ["data/table/2f1d.parquet"])
+    failing = FaultyStore(store)
+    for at in range(1, 20):
+        failing.fail("delete", at=at)
+    with pytest.raises(InjectedError):
+        delete_garbage(Same.of(failing), ["data/table/2f1d.parquet"])
     assert header_store.list_tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 

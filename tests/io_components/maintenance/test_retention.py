@@ -47,9 +47,7 @@ CLEANUP = {
     "bag": lambda *args, **kw: compute(cleanup_cube_bag(*args, **kw)),
     "dataframe": lambda *args, **kw: compute(cleanup_cube_dataframe(*args, **kw)),
     "dataset": lambda cube, store, **kw: garbage_collect_dataset(SEED, store, **kw),
-    "dataset delayed": lambda cube, store, **kw: compute(
-        *garbage_collect_dataset__delayed(SEED, store, **kw)
-    ),
+    "dataset delayed": lambda _, store, **kw: compute(*garbage_collect_dataset__delayed(SEED, store, **kw)),
 }
 SEED = "cube++seed"
 #: retention -> files that are left

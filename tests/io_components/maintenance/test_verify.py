@@ -47,7 +47,6 @@ def first_file(store, uuid="cube++seed") -> str:
 
 
 def rewrite(store, key, change) -> None:
-    """Change a file."""
     table = change(pq.read_table(pa.BufferReader(store.get(key))))
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
@@ -55,7 +54,6 @@ def rewrite(store, key, change) -> None:
 
 
 def set_index(store, column, change, uuid="cube++seed") -> str:
-    """Change what an index says."""
     key = header(lambda: store, uuid)["indices"][column]
     index = ExplicitSecondaryIndex(column, index_storage_key=key).load(store)
     content = {value: list(labels) for value, labels in index.index_dct.items()}
@@ -82,10 +80,11 @@ def in_header(change, uuid="cube++enrich"):
 
 
 def in_first_partition(change, uuid="cube++seed"):
-    """Change the files of a partition."""
-    return lambda store: in_header(
-        lambda h: change(store, next(iter(h["partitions"].values()))["files"]), uuid
-    )(store)
+
+    def spoil(store):
+        in_header(lambda h: change(store, next(iter(h["partitions"].values()))["files"]), uuid)(store)
+
+    return spoil
 
 
 def with_bytes(name, change):
@@ -132,10 +131,6 @@ def misplace(store, files):
     files["table"] = moved
 
 
-def take_file_of_seed(store, files):
-    files["table"] = "cube++seed/table/p=0/a.parquet"
-
-
 def bad_label(store):
     def change(content):
         content["partitions"] = json.loads(json.dumps(content["partitions"]).replace("p=0/", "q=0/"))
@@ -151,6 +146,9 @@ shuffle = in_file(lambda t: t.take([1, 0]))
 forget_value = in_index(lambda content: content.pop("b"))
 forget_label = in_index(lambda content: content[0].pop(), "x")
 spoil_header = with_bytes(".by-dataset-metadata.json", lambda data: b"{")
+take_file_of_seed = in_first_partition(
+    lambda store, files: files.update(table="cube++seed/table/p=0/a.parquet"), "cube++enrich"
+)
 overlap = another_dataset(x=[0, 2], p=[0, 1], v1=[1.0, 2.0])
 
 
@@ -182,7 +180,7 @@ FAULTS = {
     "no schema": (lambda store: store.delete("cube++enrich/table/_common_metadata"), "missing-schema"),
     "a spoiled schema": (with_bytes("/table/_common_metadata", lambda data: b"no schema"), "schema"),
     "a spoiled header": (spoil_header, "header"),
-    "a file of another dataset": (in_first_partition(take_file_of_seed, "cube++enrich"), "header"),
+    "a file of another dataset": (take_file_of_seed, "header"),
     "two headers": (with_bytes(".by-dataset-metadata.msgpack.zstd", lambda data: b""), "two-headers"),
     "a shared file": (in_header(share_file, "cube++seed"), "shared-file"),
     "a misplaced file": (in_first_partition(misplace), "path"),
@@ -228,14 +226,12 @@ def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
     "recorded, found, fits",
     [
         (pa.list_(pa.int64()), pa.list_(pa.null()), True),
-        (pa.list_(pa.list_(pa.int64())), pa.list_(pa.null()), True),
         (pa.list_(pa.list_(pa.string())), pa.list_(pa.list_(pa.null())), True),
         (pa.struct([("a", pa.list_(pa.int64()))]), pa.struct([("a", pa.list_(pa.null()))]), True),
         (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.null()), True),
         (pa.float64(), pa.int64(), False),
         (pa.decimal128(5, 2), pa.decimal128(2, 1), True),
         (pa.binary(), pa.string(), True),
-        (pa.list_(pa.decimal128(5, 2)), pa.list_(pa.decimal128(2, 1)), True),
         (pa.int64(), pa.float64(), False),
         (pa.decimal128(2, 1), pa.decimal128(5, 2), False),
         (pa.string(), pa.binary(), False),
@@ -243,7 +239,6 @@ def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
         (pa.timestamp("ns"), pa.date32(), False),
         (pa.timestamp("ns"), pa.timestamp("ns", "UTC"), False),
         (pa.timestamp("ns", "UTC"), pa.timestamp("ns"), False),
-        (pa.int64(), pa.bool_(), False),
         (pa.list_(pa.int64()), pa.list_(pa.string()), False),
         (pa.list_(pa.int64()), pa.list_(pa.list_(pa.null())), False),
         (pa.list_(pa.int64()), pa.int64(), False),
@@ -267,11 +262,8 @@ def test_faults(store, name):
     is_deep = kind in DEEP or name == "spoiled pages"
     assert kinds(api.verify_cube(CUBE, store, deep=False)) == ([] if is_deep else [kind])
     report = api.verify_cube(CUBE, store)
-    if kind == "shared-file":
-        # its rows are those of another partition
-        assert kind in kinds(report)
-    else:
-        assert kinds(report) == [kind]
+    # the rows of a shared file are those of another partition
+    assert kind in kinds(report) if kind == "shared-file" else kinds(report) == [kind]
     assert not report.ok
     assert snapshot(lambda: store) == before
     for problem in report.problems:
@@ -291,8 +283,7 @@ def test_repair(store, name):
     assert report.ok
     assert [problem.kind for problem in report.repaired] == kinds(broken)
     assert api.verify_cube(CUBE, store).ok
-    after = header(lambda: store, "cube++seed")
-    assert after["partitions"] == before["partitions"]
+    assert header(lambda: store, "cube++seed")["partitions"] == before["partitions"]
     assert f"repaired: {broken.problems[0].dataset}: " in repr(report)
 
 
@@ -336,9 +327,6 @@ def test_all_facades_find_the_same(store, driver, deep):
 def test_unknown_datasets(store, ids):
     with pytest.raises(ValueError, match=r"unknown dataset (sed|more)"):
         api.verify_cube(CUBE, store, ids)
-
-
-# datasets --------------------------------------------------------------------------------------------------
 
 
 def test_dataset(store):
@@ -426,9 +414,6 @@ def test_schema_of_an_unfinished_write(store):
     assert names == ["p", "v2", "x"]
 
 
-# reports ---------------------------------------------------------------------------------------------------
-
-
 def test_long_reports_are_cut():
     report = Report([Problem("u", "missing-file", f"u/{n}", "gone") for n in range(30)])
     assert "30 problems\n" in repr(report)
@@ -459,8 +444,7 @@ CONTENT = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.sets(st.inte
 def test_indices_against_data(data, said):
     store = memory()
     dfs = [frame(x=[v for v, where in data.items() if n in where] or ["e"]) for n in range(4)]
-    dataset = eager.store_dataframes_as_dataset(store, "u", dfs, secondary_indices="x")
-    labels = list(dataset.partitions)
+    labels = list(eager.store_dataframes_as_dataset(store, "u", dfs, secondary_indices="x").partitions)
     content = {v: [labels[n] for n in sorted(where)] for v, where in said.items()}
     others = [n for n in range(4) if dfs[n]["x"].tolist() == ["e"]]
     if others:

@@ -98,7 +98,6 @@ def key_of(row, columns):
 
 
 def write(store, key, rows, id_, kind, how):
-    """Replace a file."""
     columns = {name: [row[name] for row in rows] for name in [*CELLS[id_], PAYLOAD[id_]]}
     types = {"x": TYPES[kind], "y": pa.int64()}
     table = pa.table({name: pa.array(v, types.get(name, pa.float64())) for name, v in columns.items()})
@@ -150,7 +149,6 @@ def expected_rows(content, conditions):
 
 
 def plain(value):
-    """Make values of a frame comparable."""
     if value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
         return None
     return value.date() if isinstance(value, pd.Timestamp) else value
@@ -200,9 +198,8 @@ def test_queries_against_brute_force(kind, data):
     if data.draw(st.booleans(), label="the same cells"):
         for p in (0, 1):
             for number, rows in enumerate(content["seed"][p]):
-                content["enrich"][p][number] = [
-                    {"x": row["x"], "y": row["y"], "w": float(n % 3)} for n, row in enumerate(rows)
-                ]
+                same = [{"x": row["x"], "y": row["y"], "w": float(n % 3)} for n, row in enumerate(rows)]
+                content["enrich"][p][number] = same
     name = data.draw(st.sampled_from(sorted(CONDITIONS)))
     conditions, tests = CONDITIONS[name]
     block, restricting = data.draw(st.sampled_from([(0.1, 0), (0.1, 1 << 16), (1 << 20, 1 << 16)]))
@@ -222,6 +219,5 @@ def test_queries_against_brute_force(kind, data):
         expected = sorted(expected, key=lambda row: row[partition_by])
     names = ["x", "y", "p", "v", "w", "u", "z"]
     rows = [row for df in found for row in df[names].itertuples(index=False)]
-    assert [[plain(value) for value in row] for row in rows] == [
-        [plain(row[name]) for name in names] for row in expected
-    ]
+    found = [[*map(plain, row)] for row in rows]
+    assert found == [[plain(row[name]) for name in names] for row in expected]

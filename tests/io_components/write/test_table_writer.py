@@ -22,11 +22,8 @@ from kartothek_cube.io_components.write.write_tasks import write_dataset_input
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.factories import STORES
 
-NESTED = [
-    pa.array([[1], [2]]),
-    pa.array([{"q": 1}, {"q": 2}]),
-    pa.array([[("q", 1)], []], pa.map_("string", "int8")),
-]
+MAPS = pa.array([[("q", 1)], []], pa.map_("string", "int8"))
+NESTED = [pa.array([[1], [2]]), pa.array([{"q": 1}, {"q": 2}]), MAPS]
 WHAT = {"partition_on": "partition", "indices": "index", "sort_by": "sort"}
 
 
@@ -48,9 +45,8 @@ def test_nested_columns_get_no_index_later(store_factory):
 
 @pytest.mark.parametrize("values", NESTED, ids=["list", "struct", "map"])
 def test_nested_columns_that_are_only_stored(store_factory, values):
-    result = write_table(
-        WriteSpec(store_factory, "uuid", partition_on=("x",)), pa.table({"x": [1, 2], "y": values})
-    )
+    spec = WriteSpec(store_factory, "uuid", partition_on=("x",))
+    result = write_table(spec, pa.table({"x": [1, 2], "y": values}))
     assert len(result.labels) == 2
 
 
@@ -78,8 +74,7 @@ def test_index_has_each_value_with_its_partitions(dtype, data):
     labels = [f"p={number}/a" for number in range(len(partitions))]
     stored = pa.string() if pa.types.is_null(dtype) or pa.types.is_dictionary(dtype) else dtype
     repeated = [pa.array(part, dtype).take(np.tile(np.arange(len(part)), times)) for part in partitions]
-    tables = [pa.table({"x": part}) for part in repeated]
-    index = index_entries_of("x", labels, tables, stored).entries
+    index = index_entries_of("x", labels, [pa.table({"x": part}) for part in repeated], stored).entries
     found = {value for part in partitions for value in part if value is not None and value == value}
     pairs = list(zip(labels, partitions, strict=True))
     has = {value: [label for label, part in pairs if value in part] for value in found}
@@ -95,14 +90,6 @@ def test_index_of_unsorted_cells_that_are_in_one_partition_each():
     assert index.entry_labels().to_pylist() == [f"{n:02}" for n in np.argsort(cells) // 5_000]
 
 
-def codecs(store, result):
-    """Codec and number of rows of each file."""
-    blobs = open_blobs(store)
-    keys = result.partitions().files["table"].to_pylist()
-    footers = [pq.read_metadata(pa.BufferReader(blobs.get(key))) for key in keys]
-    return [(footer.row_group(0).column(0).compression, footer.num_rows) for footer in footers]
-
-
 @pytest.mark.parametrize(
     "files, codec, expected",
     [(255, "ZSTD", "ZSTD"), (256, "ZSTD", "SNAPPY"), (256, "zstd", "SNAPPY"), (256, "GZIP", "GZIP")],
@@ -112,7 +99,10 @@ def test_many_small_files_are_compressed_with_snappy_instead_of_zstd(tmp_path, f
     context = WriteSpec(store, "uuid", partition_on=("x",), serializer=ParquetSerializer(codec))
     x = np.append(np.arange(files - 1), np.full(3_000, files))  # the last file is worth it
     result = write_table(context, pa.table({"x": x, "y": x * 7, "v1": x * 0.5}))
-    assert codecs(store, result) == [(expected, 1)] * (files - 1) + [(codec.upper(), 3_000)]
+    keys = result.partitions().files["table"].to_pylist()
+    footers = [pq.read_metadata(pa.BufferReader(store().get(key))) for key in keys]
+    codecs = [(footer.row_group(0).column(0).compression, footer.num_rows) for footer in footers]
+    assert codecs == [(expected, 1)] * (files - 1) + [(codec.upper(), 3_000)]
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])

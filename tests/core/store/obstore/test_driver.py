@@ -72,9 +72,6 @@ def blobs(server, request):
     return blobs
 
 
-# answers that get lost
-
-
 @pytest.mark.parametrize("fault", ["refuse", "lose answer", "fail after"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_conditional_write_is_repeated(server, blobs, fault, times):
@@ -121,12 +118,6 @@ def test_read_that_fails_again_and_again(server, blobs):
     with pytest.raises(ObjectStoreError, match="503") as caught:
         blobs.get("f")
     assert caught.value.__context__ is None
-
-
-# servers that do not compare and swap
-
-
-# deletion by condition
 
 
 def test_deletion_by_condition_is_one_request(server):
@@ -198,9 +189,6 @@ def test_server_is_asked_once_whether_it_compares():
         assert list(server.blobs) == ["f"]
 
 
-# how many requests
-
-
 @pytest.mark.parametrize("size, requests", [(10, 1), (64 << 10, 1), (200 << 10, 3)])
 def test_file_is_opened_by_its_end(server, size, requests):
     blobs = open_blobs(server.url())
@@ -257,9 +245,6 @@ def test_missing_ones_hide_no_others(server, missing):
         blobs.put(f"f{number}", b"1")
     blobs.delete(f"f{number}" for number in range(30))
     assert not server.blobs
-
-
-# buckets that do not exist
 
 
 @pytest.mark.parametrize("url", [s3_url, AZURE])

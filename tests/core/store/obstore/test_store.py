@@ -96,9 +96,6 @@ def test_signed_url(monkeypatch):
         assert answer.read() == b"1"
 
 
-# travels
-
-
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
 def test_duplicates(store, duplicate):
     store.put("f", b"1")
@@ -168,9 +165,6 @@ def test_threads(store):
         assert set(pool.map(lambda _: store.get("f"), range(100))) == {b"1"}
 
 
-# needs
-
-
 @pytest.mark.parametrize("kind, extra", [("s3", "s3"), ("gs", "gcs"), ("az", "azure"), ("abfss", "azure")])
 def test_without_obstore(kind, extra):
     program = f"""
@@ -201,6 +195,5 @@ def test_standard_environment(monkeypatch):
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    blobs = open_blobs(bucket)
-    blobs.put_if("f", b"1", None)
+    open_blobs(bucket).put_if("f", b"1", None)
     assert ensure_store(url).get("f") == b"1"

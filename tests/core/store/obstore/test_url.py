@@ -14,6 +14,7 @@ from tests.support.paths import ROOT
 
 MS = timedelta(milliseconds=1)
 CHINESE = "{}acc.{}.core.chinacloudapi.cn"
+BLOB = CHINESE.format("https://", "blob")
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,7 @@ def test_options(query, config, client, retry):
     [
         ("az://c?account=acc&sas_token=sig", {"account_name": "acc", "sas_key": "sig"}),
         ("abfss://c@acc.dfs.core.windows.net", {"account_name": "acc"}),
-        (
-            CHINESE.format("abfss://c@", "dfs"),
-            {"account_name": "acc", "endpoint": CHINESE.format("https://", "blob")},
-        ),
+        (CHINESE.format("abfss://c@", "dfs"), {"account_name": "acc", "endpoint": BLOB}),
         ("gs://b?endpoint=http://x", {"base_url": "http://x"}),
     ],
 )
@@ -66,15 +64,15 @@ def test_names_of_obstore(url, expected):
     assert object_url.settings(object_url.parse_url(url))[0] == expected
 
 
+NO_PREFIX = "no prefix of keys: a key is made of .* no empty, '.' or '..' component"
+
+
 @pytest.mark.parametrize(
     "url, message",
     [
         *((url, "no bucket") for url in ("s3://", "s3:///p")),
         ("s3://b*", "'b.' is no name of a bucket"),
-        *(
-            (f"s3://b/{prefix}", "no prefix of keys: a key is made of .* no empty, '.' or '..' component")
-            for prefix in ("../x", "a//x", "%2e%2e/x")
-        ),
+        *((f"s3://b/{prefix}", NO_PREFIX) for prefix in ("../x", "a//x", "%2e%2e/x")),
         ("s3://b#wrap:readonly", "no '#' part"),
         ("s3://b?regoin=x", "'regoin' .did you mean 'region'..; known options: access_key_id, allow_http"),
         ("gs://b?service_acount=x", "did you mean 'service_account'"),
@@ -130,11 +128,8 @@ def test_secrets_are_not_shown(url):
 @pytest.mark.parametrize(
     "query",
     [
-        f"region=x&secret_access_key=abc&{SECRET}",
-        f"secret_access_key={SECRET}&timeout=soon",
-        f"{SECRET}=x",
-        f"secret_access_kye={SECRET}",
-        f"secret_access_key={SECRET}&secret_access_key={SECRET}",
+        *(f"region=x&secret_access_key=abc&{SECRET}", f"{SECRET}=x", f"secret_access_kye={SECRET}"),
+        *(f"secret_access_key={SECRET}&{more}" for more in ("timeout=soon", f"secret_access_key={SECRET}")),
     ],
 )
 def test_mistakes_do_not_show_secrets(query):
@@ -160,12 +155,8 @@ LOCAL = "http://127.0.0.1:1"
 ACCOUNT = {"disable_oauth": True, "gcs_base_url": LOCAL, "type": "authorized_user"}
 ACCOUNT |= dict.fromkeys(("client_email", "private_key", "private_key_id", "client_id"), "")
 ACCOUNT |= {"client_secret": "", "refresh_token": ""}
-VALUES = {
-    "allow_http": "true",
-    "backoff_base": "3",
-    "checksum_algorithm": "sha256",
-    "conditional_put": "etag",
-}
+VALUES = {"allow_http": "true", "backoff_base": "3", "conditional_put": "etag"}
+VALUES |= {"checksum_algorithm": "sha256"}
 VALUES |= {"endpoint": LOCAL, "proxy_url": LOCAL, "max_retries": "1", "pool_max_idle_per_host": "4"}
 VALUES |= {"server_side_encryption": "AES256", "account_key": "c2VjcmV0"}
 VALUES |= {"sas_token": "sig=secret", "sas_key": "sig=secret", "service_account_key": json.dumps(ACCOUNT)}

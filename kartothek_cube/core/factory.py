@@ -179,8 +179,7 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
     def _load_indices(self, columns: Any, store: StoreInput | BlobStore, node: Node | None = None) -> Self:
-        # whole indices, whatever the condition: the factory keeps them
-        self._cache_metadata = self.dataset_metadata._load_indices(columns, store)
+        self._cache_metadata = self.dataset_metadata._load_indices(columns, store, node)
         return self
 
 

@@ -169,9 +169,14 @@ class DatasetRead:
             dtype_backend=check_dtype_backend(self.dtype_backend),
         )
         shared = encoded if same_categories else ()
-        loaded: DatasetMetadata = dataset.load_indices(
-            {*context.dispatch_by, *shared}, dataset.store_factory
-        ).dataset_metadata.load_indices(expressions.columns_of(where), dataset.store_factory, where)
+        loaded: DatasetMetadata = (
+            dataset.load_indices({*context.dispatch_by, *shared}, dataset.store_factory)
+            # the factory of a user keeps whole indices
+            .load_indices(
+                expressions.columns_of(where), dataset.store_factory, None if self.factory else where
+            )
+            .dataset_metadata
+        )
         context = attrs.evolve(context, categories=_indexed_categories(loaded, shared))
         files = loaded.partition_table
         partitions = PartitionTable(files.labels, {table: files.files.get(table, [])})

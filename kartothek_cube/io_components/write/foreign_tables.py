@@ -224,7 +224,8 @@ def _open_directory(
     schema = pa.schema([*schema, *(pa.field(key, parsed[key].type) for key in keys if key not in stored)])
     files = []
     for i, ((info, _), own) in enumerate(zip(listed, schemas, strict=True)):
-        values = {key: parsed[key].slice(i, 1) for key in keys if key not in own.names}
+        in_file = {*own.names}
+        values = {key: parsed[key].slice(i, 1) for key in keys if key not in in_file}
         files.append(ForeignFile(info.path, info.size, info.path if is_local else None, values))
     table = ForeignTable(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
     return table, files

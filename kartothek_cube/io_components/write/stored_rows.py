@@ -52,7 +52,8 @@ class StoredRows:
         """Columns that identify a physical partition of the cube, or of a dataset without one."""
         spec = self.spec
         columns = spec.partition_on if spec.cube is NO_CUBE else spec.cube.partition_columns
-        return [c for c in columns if c in self.schema.names]
+        stored = set(self.schema.names)
+        return [c for c in columns if c in stored]
 
     @property
     def cell(self) -> list[str]:

@@ -138,8 +138,8 @@ LEAVES = st.one_of(
 OPERATORS = st.sampled_from([(operator.and_, False), (operator.or_, True)])
 CASES = st.recursive(
     LEAVES,
-    lambda inner: (
-        st.builds(lambda a, b, o: combined(a, b, *o), inner, inner, OPERATORS) | st.builds(negation, inner)
+    lambda inner: st.one_of(
+        st.builds(lambda a, b, o: combined(a, b, *o), inner, inner, OPERATORS), st.builds(negation, inner)
     ),
     max_leaves=6,
 )

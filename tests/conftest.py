@@ -5,6 +5,7 @@ case runs with a few pairs of them: tests/support/combinations.py.
 """
 
 import importlib
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -57,10 +58,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for fixture, option, known in (("store_kind", "store", STORES), ("facade", "facade", FACADE_NAMES)):
-        if fixture in metafunc.fixturenames:
-            chosen = metafunc.config.getoption(option) or ["all"]
-            metafunc.parametrize(fixture, list(known) if "all" in chosen else chosen)
+    factors = {"store_kind": ("store", STORES), "facade": ("facade", FACADE_NAMES)}
+    names = [name for name in factors if name in metafunc.fixturenames]
+    if not names:
+        return
+    given = {name: metafunc.config.getoption(factors[name][0]) or [] for name in names}
+    chosen = [given[n] if given[n] and "all" not in given[n] else factors[n][1] for n in names]
+    all_stores, all_facades = (bool(given.get(name)) for name in factors)
+    # to make all pairs, of which most are deselected below, takes half of the time of the collection
+    turns = combinations.turns_of(metafunc)
+
+    def may_run(store_kind: str | None = None, facade: str | None = None) -> bool:
+        return any(
+            combinations.is_selected(facade, store_kind, turn, all_facades=all_facades, all_stores=all_stores)
+            for turn in turns
+        )
+
+    pairs = [pair for pair in itertools.product(*chosen) if may_run(**dict(zip(names, pair, strict=True)))]
+    metafunc.parametrize(names, pairs)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -90,12 +90,8 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     metavar="STORE",
     help="Target: a directory, which need not exist, a URL, or a name in the YAML file.",
 )
-@click.option(
-    "--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store."
-)
-@click.option(
-    "--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files."
-)
+@option("--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store.")
+@option("--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files.")
 @cli.pass_datasets("copied")
 @cli.yes_option
 def copy(

@@ -7,10 +7,15 @@ The S3 of `TURNS` is a small server; where it is the turn of the eager façade, 
 slow but not ours.
 """
 
+import operator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+_PARAM = type(pytest.param())
 
 #: the façade of tests that name a store only
 DEFAULT_FACADE = "eager"
@@ -70,9 +75,28 @@ def is_selected(
 
 def turn_of(item: pytest.Function) -> int:
     """Turn of a case: the position of its test in the module plus the positions of its own parameters."""
-    indices = item.callspec.indices
-    own = sum(index for name, index in indices.items() if name not in ("facade", "store_kind", "io"))
+    params = item.callspec.params
+    own = 0
+    for names, rows in _own_parameters(item):
+        values = [params.get(name) for name in names]
+        same = (i for i, row in enumerate(rows) if all(map(operator.is_, row, values)))
+        own += next(same, 0)
     return _positions(item.module).get(item.originalname, 0) + own
+
+
+def turns_of(metafunc: pytest.Metafunc) -> range:
+    """Turns that the cases of a test can have."""
+    first = _positions(metafunc.module).get(metafunc.function.__name__, 0)
+    return range(first, first + 1 + sum(len(rows) - 1 for _, rows in _own_parameters(metafunc.definition)))
+
+
+def _own_parameters(item: pytest.Function) -> Iterator[tuple[list[str], list[Sequence[Any]]]]:
+    """Names and values of the parameters of a test."""
+    for mark in item.iter_markers("parametrize"):
+        names, rows = mark.args[:2]
+        names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        rows = [row.values if isinstance(row, _PARAM) else row if names[1:] else [row] for row in rows]
+        yield names, rows
 
 
 @lru_cache

@@ -425,9 +425,9 @@ def test_a_state_is_pinned_throughout_a_renewal(forgetful, monkeypatch):
 
 
 def test_a_pin_in_each_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
-    with api.pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
-        first = pin.expires
-        pin._lease = timedelta(milliseconds=30)
+    pin = api.pin_cube(CUBE, forgetful, lease=timedelta(seconds=10))
+    first, pin._lease = pin.expires, timedelta(milliseconds=30)
+    with pin:
         deadline = monotonic() + 60
         while pin.expires == first and monotonic() < deadline:
             sleep(0.01)

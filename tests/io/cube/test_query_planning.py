@@ -25,7 +25,8 @@ def counted(partitions):
 
 def is_of_a_block(key):
     """Each block of a deletion announces what it deletes, and looks for a header."""
-    return "/_tombstones/" in key or "by-dataset-metadata" in key
+    names = ("/_tombstones/", "/_deletions/", "by-dataset-metadata")
+    return any(name in key for name in names)
 
 
 def is_data_file(key):

@@ -222,7 +222,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     # partition keys have the right value already
     pairs = zip(context.dispatch_by, task.group, strict=False)
     group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
-    rows = _read(context, files, remaining_filters(context, files, values, group))
+    rows = _read_rows(context, files, remaining_filters(context, files, values, group))
     table = rows.table
     for column in reversed(context.partition_keys):
         if column in values and (context.columns is None or column in context.columns):
@@ -266,7 +266,9 @@ def remaining_filters(
     return [by_key[code] for code in codes]
 
 
-def _read(context: ReadContext, files: PartitionTable, filters: list[expressions.Tree | bool]) -> FileRows:
+def _read_rows(
+    context: ReadContext, files: PartitionTable, filters: list[expressions.Tree | bool]
+) -> FileRows:
     """Rows of all files in which a row can match, with pandas types of the first one."""
     blobs, schema, mapping = open_blobs(context.store), context.schema, context.mapping
     matching = [i for i, where in enumerate(filters) if where is not False]

@@ -78,14 +78,13 @@ def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
     """Results in the order of the items, with so many calls at once; the first error is raised."""
-    workers, rest = threads if threads <= 1 else apply_thread_limit(threads), iter(items)
-    if workers <= 1:
-        return map(function, rest)
+    workers, rest = apply_thread_limit(threads), iter(items)
     first = list(islice(rest, 2))
-    if len(first) < 2:
-        return map(function, first)
-    # twice as many: a slow call at the head leaves no thread idle
-    return _map_in_pool(function, chain(first, rest), workers, 2 * workers)
+    if workers <= 1 or len(first) < 2:
+        yield from map(function, chain(first, rest))
+    else:
+        # twice as many: a slow call at the head leaves no thread idle
+        yield from _map_in_pool(function, chain(first, rest), workers, 2 * workers)
 
 
 def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:

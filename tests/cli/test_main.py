@@ -231,6 +231,12 @@ def test_global_options_behind_the_command(args, url, skv):
     assert '"seed"' in result.stdout
 
 
+def test_help_shows_defaults():
+    text = " ".join(CliRunner().invoke(cli, ["cube", "copy", "--help"]).output.split())
+    for default in ("no-overwrite", "cleanup"):
+        assert f"[default: {default}]" in text
+
+
 def test_options_behind_the_command(error):
     text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
     own, _, others = text.partition("Global options:")

@@ -76,20 +76,14 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     return facade(__name__, name, operation, run, types=_TYPES)
 
 
-# a class with slots cannot have several bases with slots
-@attrs.frozen(slots=False)
-class _Progress:
+@attrs.frozen
+class _BuildCube(cube_writes.BuildCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _BuildCube(_Progress, cube_writes.BuildCube[CubeInput, StoreInput]):
-    """With a progress bar."""
-
-
-@attrs.frozen
-class _ExtendCube(_Progress, cube_writes.ExtendCube[CubeInput, StoreInput]):
-    """With a progress bar."""
+class _ExtendCube(cube_writes.ExtendCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 build_cube = _write("build_cube", _BuildCube)
@@ -97,8 +91,8 @@ extend_cube = _write("extend_cube", _ExtendCube)
 
 
 @attrs.frozen
-class _AdoptDataset(_Progress, AdoptDataset):
-    """With a progress bar."""
+class _AdoptDataset(AdoptDataset):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @define_facade(_AdoptDataset)
@@ -107,16 +101,16 @@ def adopt_dataset(adopt: _AdoptDataset) -> Adoption:
 
 
 @attrs.frozen
-class _AppendToCube(_Progress, cube_writes.AppendToCube[CubeInput, StoreInput]):
-    """With a progress bar."""
+class _AppendToCube(cube_writes.AppendToCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 append_to_cube = _write("append_to_cube", _AppendToCube)
 
 
 @attrs.frozen
-class _UpdateCube(_Progress, cube_writes.UpdateCube[CubeInput, StoreInput]):
-    """With a progress bar."""
+class _UpdateCube(cube_writes.UpdateCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 update_cube = _write("update_cube", _UpdateCube)
@@ -208,21 +202,21 @@ remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[Sto
 
 
 @attrs.frozen
-class _DeleteRows(_Progress, DeleteRows[StoreInput]):
-    """With a progress bar."""
+class _DeleteRows(DeleteRows[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 delete_rows = _eager("delete_rows", _DeleteRows)
 
 
 @attrs.frozen
-class _QueryFrames(_Progress, logical_plan.QueryFrames[StoreInput]):
-    """With a progress bar."""
+class _QueryFrames(logical_plan.QueryFrames[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _QueryFrame(_Progress, logical_plan.QueryFrame[StoreInput]):
-    """With a progress bar."""
+class _QueryFrame(logical_plan.QueryFrame[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @define_facade(_QueryFrames, _TYPES)
@@ -249,18 +243,18 @@ explain_query = facade(
 
 
 @attrs.frozen
-class _CopyCube(_Progress, copy.CopyCube[StoreInput]):
-    """With a progress bar."""
+class _CopyCube(copy.CopyCube[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _CollectStats(_Progress, overview.CollectStats[StoreInput]):
-    """With a progress bar."""
+class _CollectStats(overview.CollectStats[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _ComputeDataset(_Progress, computed_dataset.ComputeDataset[StoreInput]):
-    """With a progress bar."""
+class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 delete_cube = _eager("delete_cube", garbage.DeleteCube[StoreInput])
@@ -312,16 +306,16 @@ def list_cube_garbage(
 
 
 @attrs.frozen
-class _CompactCube(_Progress, rewrite.CompactCube[StoreInput]):
-    """With a progress bar."""
+class _CompactCube(rewrite.CompactCube[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 compact_cube = _eager("compact_cube", _CompactCube)
 
 
 @attrs.frozen
-class _PublishCube(_Progress, publish.PublishCube):
-    """With a progress bar."""
+class _PublishCube(publish.PublishCube):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 publish_cube = _eager("publish_cube", _PublishCube)
@@ -329,8 +323,8 @@ unpublish_cube = _eager("unpublish_cube", publish.UnpublishCube)
 
 
 @attrs.frozen
-class _VerifyCube(_Progress, VerifyCube[StoreInput]):
-    """With a progress bar."""
+class _VerifyCube(VerifyCube[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
 verify_cube = _eager("verify_cube", _VerifyCube)

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
-import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from simplekv import KeyValueStore
@@ -85,13 +84,6 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
             "kartothek_cube.io.spark.local_session()."
         )
     return session
-
-
-@attrs.frozen(slots=False)
-class OnSpark:
-    """The parameter of façades that run tasks on executors."""
-
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 def is_connect(df: DataFrame) -> bool:

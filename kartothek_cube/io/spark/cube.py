@@ -25,7 +25,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _session
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
-from kartothek_cube.io.spark._session import OnSpark, picklable_store
+from kartothek_cube.io.spark._session import picklable_store
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, with_stores
@@ -389,43 +389,52 @@ class _UpdateCube(cube_writes.UpdateCube[SparkInput, StoreInput]):
 
 
 @attrs.frozen
-class _DeleteRows(OnSpark, delete_rows.DeleteRows[StoreInput]): ...
+class _DeleteRows(delete_rows.DeleteRows[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _DeleteCube(OnSpark, garbage.DeleteCube[StoreInput]): ...
+class _DeleteCube(garbage.DeleteCube[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CleanupCube(OnSpark, garbage.CleanupCube[StoreInput]): ...
+class _CleanupCube(garbage.CleanupCube[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CopyCube(OnSpark, copy.CopyCube[StoreInput]): ...
+class _CopyCube(copy.CopyCube[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CollectStats(OnSpark, overview.CollectStats[StoreInput]): ...
+class _CollectStats(overview.CollectStats[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CompactCube(OnSpark, CompactCube[StoreInput]): ...
+class _CompactCube(CompactCube[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _ComputeDataset(OnSpark, computed_dataset.ComputeDataset[StoreInput]): ...
+class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _BuildColumnStatistics(OnSpark, build_index.BuildColumnStatistics[StoreInput]): ...
+class _BuildColumnStatistics(build_index.BuildColumnStatistics[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _VerifyCube(OnSpark, verify_cube.VerifyCube[StoreInput]): ...
+class _VerifyCube(verify_cube.VerifyCube[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _QueryCube(OnSpark, QueryCube[StoreInput]):
+class _QueryCube(QueryCube[StoreInput]):
     """Parameters of the façade.
 
     Examples
@@ -441,6 +450,8 @@ class _QueryCube(OnSpark, QueryCube[StoreInput]):
     >>> query_cube_spark(cube, store, "COUNTRY_CODE == IT", spark=local_session(2)).collect()
     [Row(CITY='Rom', COUNTRY_CODE='IT')]
     """
+
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @define_facade(

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -16,7 +16,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
-from kartothek_cube.io.spark._session import OnSpark, active_session, picklable_store, workers
+from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import ReadGroups, read_dataset_job
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
@@ -53,19 +53,23 @@ def _with_dataset(operation: D) -> D:
 
 
 @attrs.frozen
-class _ReadDataset(OnSpark, ReadGroups): ...
+class _ReadDataset(ReadGroups):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _BuildDatasetIndices(OnSpark, BuildDatasetIndices): ...
+class _BuildDatasetIndices(BuildDatasetIndices):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _DeleteDatasetRows(OnSpark, DeleteDatasetRows): ...
+class _DeleteDatasetRows(DeleteDatasetRows):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CollectDatasetGarbage(OnSpark, CollectDatasetGarbage): ...
+class _CollectDatasetGarbage(CollectDatasetGarbage):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 # -- façades -------------------------------------------------------------------------------------------------

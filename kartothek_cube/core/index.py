@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, compress, pairwise
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -192,7 +192,9 @@ class IndexColumns:
             codes = self.codes[self.offsets[matching[0]] : self.offsets[matching[0] + 1]]
             return self.labels.take(pa.array(np.sort(codes)))
         is_match = np.zeros(len(self.labels), dtype=bool)
-        is_match[self.codes[np.repeat(mask, np.diff(self.offsets))]] = True
+        # of 20 million values with one partition each, 0.05 instead of 0.4 s
+        is_single = len(self.codes) == len(self)
+        is_match[self.codes[mask if is_single else np.repeat(mask, np.diff(self.offsets))]] = True
         return self.labels.filter(pa.array(is_match))
 
     def positions_matching(self, mask: arrow.Mask, table: PartitionTable) -> arrow.Mask:
@@ -415,15 +417,22 @@ def _from_file(values: pa.Array) -> pa.Array:
 SelectGroups = Callable[[pa.Array, pa.Array], pa.BooleanArray]
 
 
-def _select_row_groups(buf: bytes, dtype: pa.DataType | None, select: SelectGroups) -> list[int] | None:
-    """Numbers of the row groups of an index file that are needed; None for all."""
+class _Part(NamedTuple):
+    """Row groups of an index file, and their bytes if it is a single one."""
+
+    row_groups: list[int]
+    content: bytes | None
+
+
+def _select_row_groups(buf: bytes, dtype: pa.DataType | None, select: SelectGroups) -> _Part | None:
+    """The row groups of an index file that are needed; None for all."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(buf))
-        groups = [metadata.row_group(number).column(0) for number in range(metadata.num_row_groups)]
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         # others may store bounds of other kinds
         if len(groups) < 2 or not metadata.created_by.startswith("parquet-cpp-arrow"):
             return None
-        bounds = [group.statistics for group in groups]
+        bounds = [group.column(0).statistics for group in groups]
         if not all(each is not None and each.has_min_max for each in bounds):
             return None
         file_type = metadata.schema.to_arrow_schema().field(0).type
@@ -437,7 +446,17 @@ def _select_row_groups(buf: bytes, dtype: pa.DataType | None, select: SelectGrou
     if dtype is not None and not low.type.equals(dtype):
         return None
     needed = arrow.to_numpy(select(low, high))
-    return None if needed.all() else np.flatnonzero(needed).tolist()
+    if needed.all():
+        return None
+    numbers = np.flatnonzero(needed).tolist()
+    return _Part(numbers, _content_of(buf, groups[numbers[0]]) if len(numbers) == 1 else None)
+
+
+def _content_of(buf: bytes, group: pq.RowGroupMetaData) -> bytes:
+    """Bytes of the columns of a row group, which Arrow writes one after the other."""
+    first, last = group.column(0), group.column(group.num_columns - 1)
+    start, end = (c.dictionary_page_offset or c.data_page_offset for c in (first, last))
+    return buf[start : end + last.total_compressed_size]
 
 
 def _read_table(buf: bytes, row_groups: Sequence[int] | None) -> pa.Table:
@@ -865,15 +884,18 @@ class ExplicitSecondaryIndex(IndexBase):
             return self
         key = str(self.index_storage_key)
         content, cache_key = get_required(blobs, key), ("index", key, self.column)
-        row_groups = None
+        part = None
         if select is not None and CACHE.get(cache_key, content) is None:
             # one value of 20 million takes 0.01 s, where all take 1.2 s and more memory than the cache has
-            row_groups = _select_row_groups(content, self.dtype, select)
-        if row_groups is None:
-            parse = partial(parse_index, column=self.column, key=key)
-            columns = CACHE.parse(cache_key, content, parse, _memory_size)
+            part = _select_row_groups(content, self.dtype, select)
+        numbers, compared = (None, content) if part is None else part
+        parse = partial(parse_index, content, self.column, key, numbers)
+        if compared is None:
+            columns = parse()
         else:
-            columns = parse_index(content, self.column, key, row_groups)
+            # a row group again: 0.0003 s, where parsing it takes 0.003
+            key_of_part = cache_key if numbers is None else (*cache_key, *numbers)
+            columns = CACHE.parse(key_of_part, compared, lambda _: parse(), _memory_size)
         file_dtype, dtype = columns.values.type, self.dtype
         # a file without Arrow's own schema says UTC, whatever the zone is
         are_zoned = all(pat.is_timestamp(t) and t.tz for t in (dtype, file_dtype) if t is not None)

@@ -807,6 +807,25 @@ def test_a_condition_on_a_large_index_reads_few_of_its_entries(groups_of_two):
     assert read(("x", "==", 3)) == list(range(10))
 
 
+def test_a_row_group_is_parsed_once(groups_of_two, monkeypatch):
+    blobs = open_blobs("hmemory://")
+    keys = [ExplicitSecondaryIndex("x", {i: [label] for i in range(10)}).store(blobs, "u") for label in "ab"]
+    caching.clear()
+
+    def read(key, value):
+        stored = ExplicitSecondaryIndex("x", index_storage_key=key, dtype=pa.int64())
+        return load_index(stored, blobs, ("x", "==", value)).query(value)
+
+    assert [read(keys[0], 3), read(keys[1], 3), read(keys[0], 5)] == [["a"], ["b"], ["a"]]
+    monkeypatch.setattr(index_file, "parse_index", lambda *_: pytest.fail("a row group is parsed again"))
+    assert [read(keys[0], 2), read(keys[1], 3), read(keys[0], 5)] == [["a"], ["b"], ["a"]]
+    monkeypatch.undo()
+    # another index under the name of the first
+    monkeypatch.setattr(index_file, "_VALUES_PER_GROUP", 2)
+    blobs.put(keys[0], blobs.get(keys[1]))
+    assert read(keys[0], 3) == ["b"]
+
+
 def test_bounds_of_other_writers_are_not_trusted(groups_of_two, monkeypatch):
     columns = IndexColumns.from_pairs(pa.array(range(4)), list("abcd"))
     content = index_file.render_index("x", columns).replace(b"parquet-cpp-arrow", b"another-cpp-arrow")

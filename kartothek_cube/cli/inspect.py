@@ -217,7 +217,9 @@ def ls(state: CliContext, as_json: bool) -> None:
     """List the cubes of the store with their datasets."""
     from kartothek_cube.core.cube.discover import list_cubes
 
-    cubes = {name: ids for name, ids in list_cubes(state.store).items() if state.prefix in ("", name)}
+    cubes = list_cubes(state.store)
+    if state.prefix:
+        cubes = {state.prefix: list(state.datasets)}
     if as_json:
         cli.print_json(cubes)
         return

@@ -180,7 +180,8 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
     if len(fitting) < len(columns):
         names = ", ".join(column.texts[0] for column in columns[len(fitting) :])
         hidden = errors.format_count(len(columns) - len(fitting), "more column")
-        click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
+        option = any(p.name == "columns" for p in click.get_current_context().command.params)
+        click.echo(f"… and {hidden} ({names}){'; select some with --columns' if option else ''}", err=True)
 
 
 @attrs.define

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
     from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
+
+T = TypeVar("T")
 
 #: all columns
 ALL = "__all__"
@@ -75,8 +78,8 @@ def query(
     x IS NULL, IS NOT NULL         rows without a value, with one
     AND, OR, NOT, ( )              (also & | ~)
 
-    Dates are written as 2020-01-31. Text needs quotes only if it contains & | = or ), or one of these words;
-    within quotes, a quote is written twice.
+    Dates are written as 2020-01-31. Text needs quotes if it is a number, contains & | = or ), or one of these
+    words, or begins or ends with a quote or blank; within quotes, a quote is written twice.
     """  # noqa: D301 - "\b" keeps the lines of a paragraph as they are
     from kartothek_cube.io_components.query import executor, logical_plan
     from kartothek_cube.io_components.query.physical_plan import plan_query
@@ -331,15 +334,30 @@ def _run_statement(
     import duckdb
 
     try:
-        relation: duckdb.DuckDBPyRelation | None = connection.sql(statement)
+        relation: duckdb.DuckDBPyRelation | None = _call_duckdb(
+            connection, partial(connection.sql, statement)
+        )
         if relation is None:  # such as CREATE
             return
         with state.progress("sql"):
-            reader = pa.RecordBatchReader.from_stream(_as_arrow_types(relation))
-        tables = (pa.Table.from_batches([batch]) for batch in reader)
+            stream = partial(pa.RecordBatchReader.from_stream, _as_arrow_types(relation))
+            reader: pa.RecordBatchReader = _call_duckdb(connection, stream)
+        batches = iter(partial(_call_duckdb, connection, partial(next, reader, None)), None)
+        tables = (pa.Table.from_batches([batch]) for batch in batches)
         write_tables(output, to, reader.schema, _show_progress(state, "sql", tables))
     except (duckdb.Error, pa.ArrowException) as error:
         usage_error(one_line(error))
+
+
+def _call_duckdb(connection: duckdb.DuckDBPyConnection, call: Callable[[], T]) -> T:
+    """The result of a call that Ctrl-C ends: DuckDB and Arrow do not return to Python for it."""
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(call)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise click.Abort from None
 
 
 #: types of which Arrow has only a part of the values, or their bytes
@@ -394,6 +412,8 @@ def _run_statements(
             _run_statement(state, connection, statement, output, to)
         except click.UsageError as error:
             click.echo(f"Error: {error.format_message()}", err=True)
+        except click.Abort:
+            click.echo("Aborted!", err=True)
 
 
 def _ask_statement(words: list[str], history: History) -> str:

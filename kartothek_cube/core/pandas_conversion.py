@@ -275,7 +275,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     converted = convert_objects(renamed, types or {})
     try:
         table = _to_arrow(renamed.drop(columns=list(converted)))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as exc:
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as exc:
         raise _explain_failure(renamed, exc) from exc
     if converted:
         table = pa.table({n: converted[n] if n in converted else table.column(n) for n in names})
@@ -328,6 +328,8 @@ def _explain_failure(df: pd.DataFrame, error: Exception) -> Exception:
         except OverflowError:
             problem = f"Column {name!r} has integers that no type of 64 bits holds together"
             return ValueError(f"{problem}; make them text, or decimal.Decimal")
+        except UnicodeEncodeError as exc:
+            return ValueError(f"Column {name!r} has text that is no valid Unicode: {exc}")
         except pa.ArrowNotImplementedError:
             problem = f"Column {name!r} of type {dtype} cannot be stored; convert it to numbers or text."
             return TypeError(problem)
@@ -408,13 +410,17 @@ def to_storage(table: pa.Table) -> pa.Table:
     return _normalise(table, extension_dtypes(table.schema), far_columns(table.schema))
 
 
+def _is_unknown_to_parquet(dtype: pa.DataType) -> bool:
+    return bool(pat.is_union(dtype) or pat.is_interval(dtype))
+
+
 def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str] = ()) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if field.type.id in _NUMBER_IDS:
             columns.append(column)
             continue
-        if pat.is_duration(field.type) or arrow.contains_type(field.type, pat.is_union):
+        if pat.is_duration(field.type) or arrow.contains_type(field.type, _is_unknown_to_parquet):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )

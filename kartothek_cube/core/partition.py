@@ -116,16 +116,12 @@ def _quote_values(values: pa.Array) -> pa.StringArray:
         return values.cast(pa.string())
     if pa.types.is_string(values.type):
         return quote_texts(values)
-    objects: list[Any]
-    if pa.types.is_timestamp(values.type):
-        try:
-            objects = list(values.to_pandas())
-        except OverflowError as error:
-            problem = f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
-            raise ValueError(problem) from error
-    else:
-        objects = values.to_pylist()
-    return pa.array([quote(item) for item in objects], pa.string())
+    try:
+        objects = values.to_pandas() if pa.types.is_timestamp(values.type) else values.to_pylist()
+        return pa.array([quote(item) for item in objects], pa.string())
+    except (OverflowError, NotImplementedError) as error:
+        problem = f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
+        raise ValueError(problem) from error
 
 
 def quote_texts(texts: pa.StringArray) -> pa.StringArray:

@@ -158,7 +158,7 @@ def scan_cube(
 ) -> polars.LazyFrame:
     """Open a cube as a polars LazyFrame.
 
-    Columns, filters and limits are pushed down as for :func:`cube_dataset`, Filters
+    Columns, filters and limits are pushed down as for :func:`cube_dataset`. Filters
     are evaluated by polars, so that NaN and null mean the same as for any other LazyFrame; that is why this
     is not ``polars.scan_pyarrow_dataset``, which leaves them to Arrow.
 

@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import check_names
+from kartothek_cube.core.errors import StateNotFoundError, check_names
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.display import card, facts, table
@@ -28,7 +28,7 @@ from kartothek_cube.io_components.arrow_dataset import cast_table, in_unit
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.explain import QueryExplanation
 from kartothek_cube.io_components.query.physical_plan import load_datasets, order_columns
-from kartothek_cube.io_components.write.write_commit import StagedInput
+from kartothek_cube.io_components.write.write_commit import StagedInput, StagedWrite
 
 if TYPE_CHECKING:
     import duckdb
@@ -81,6 +81,8 @@ def _bind_staged(function: Callable[[StagedInput, StoreInput], R]) -> Callable[[
     @wraps(function, updated=())
     def method(self: OpenedCube, /, staged: StagedInput) -> R:
         self._check_call(method, function, (staged, self.store), {})
+        if isinstance(staged, StagedWrite):
+            staged.check_cube(self.cube)
         return function(staged, self.store)
 
     return _describe(method, function)
@@ -240,10 +242,9 @@ class LazyQuery:
         if self._by is None:
             yield self.to_pandas()
             return
-        if self._limit is not None:
-            raise ValueError("A query has either groups (by) or a limit")
         for frame in self._call(iter_cube.query_cube__iter, **self._groups()):
-            yield frame[self._order(frame.columns)]
+            names = self._order(frame.columns)
+            yield frame[[*names, *(name for name in parse_names("by", self._by) if name not in names)]]
 
     def __getitem__(self, item: object) -> NoReturn:
         raise TypeError("A query is no list of DataFrames: to_pandas() returns its rows; iterate over groups")
@@ -285,6 +286,8 @@ class LazyQuery:
         return order_columns(keys, self._columns, names)
 
     def _groups(self) -> dict[str, Any]:
+        if self._by is not None and self._limit is not None:
+            raise ValueError("A query has either groups (by) or a limit")
         return {
             "dimension_columns": self._dimension_columns,
             "partition_by": self._by,
@@ -488,14 +491,19 @@ class OpenedCube:
         keys = f"dimensions {', '.join(self.cube.dimension_columns)}; partitioned by {partitions}"
         try:
             datasets = f"datasets {', '.join(self.cube.join_order(self.datasets))}"
+        except StateNotFoundError as error:
+            datasets = str(error)
         except _UNAVAILABLE:
             datasets = "no datasets"
         state = "" if self._as_of is None else f" as of {self._as_of}"
         return f"<cube {self.cube.uuid_prefix}{state}: {keys}; {datasets}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         try:
             datasets, schema = self.datasets, self.schema
+        except StateNotFoundError:
+            # the text tells it
+            return None
         except _UNAVAILABLE:
             return self.cube._repr_html_()
         order = self.cube.join_order(datasets)

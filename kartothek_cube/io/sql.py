@@ -41,7 +41,8 @@ def connect(
     cube, store
         Specification of the cube; store, factory or URL.
     connection
-        Connection that gets the views, as of another cube; a new one in memory by default.
+        Connection that gets the views, as of another cube; a new one in memory by default. A cursor, for
+        another thread, needs views of its own: ``connect(cube, store, connection=cursor)``.
     timestamp_unit
         As in :func:`kartothek_cube.io.arrow_cube.cube_dataset`.
     as_of

@@ -75,7 +75,7 @@ def _check_metadata_key(key: object) -> str:
 def _as_json(key: object, value: Any) -> Any:
     """A value as it will be read back, with lists for tuples."""
     try:
-        return json.loads(json.dumps(value))
+        return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise TypeError(f"The metadata entry {key!r} is not JSON serializable: {error}.") from error
 

@@ -483,9 +483,9 @@ def _is_codec(name: str) -> bool:
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
     """Raise a ValueError with the column name if a timestamp is the cause of an error."""
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if pat.is_timestamp(column.type):
+        if arrow.contains_type(column.type, pat.is_timestamp):
             try:
-                column.cast(pa.timestamp("us", column.type.tz))
+                column.cast(arrow.with_far_times(column.type))
             except pa.ArrowInvalid:
                 raise ValueError(
                     f"Column {name!r} holds timestamps with nanoseconds, files hold microseconds; "

@@ -268,10 +268,15 @@ def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
         write_id, day = change.staged
         recent = {key: old for key, old in ids.items() if _is_recent(old, day, 2 * _STAGED_DAYS)}
         ids = {**recent, write_id: day}
-    if not ids and STAGED not in new.metadata:
-        return new
-    others = {key: value for key, value in new.metadata.items() if key != STAGED}
-    return new.copy(metadata={**others, STAGED: ids} if ids else others)
+    return with_staged_ids(new, ids)
+
+
+def with_staged_ids(state: DatasetMetadata, ids: Mapping[str, object]) -> DatasetMetadata:
+    """The state with other ids of committed staged writes."""
+    if not ids and STAGED not in state.metadata:
+        return state
+    others = {key: value for key, value in state.metadata.items() if key != STAGED}
+    return state.copy(metadata={**others, STAGED: dict(ids)} if ids else others)
 
 
 def is_staged_committed(state: DatasetMetadata, write_id: str) -> bool:

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import attrs
@@ -100,27 +100,49 @@ def compare_and_swap_header(
         if stored == content:
             # only the answer was lost
             return version
-        if stored == old:
+        if stored == old and (blobs.is_local or _fence(blobs, uuid, key, old, token)):
             raise
-        # ours may have been there before the one of another writer
+        # ours may have been there before the one of another writer, or may still arrive
         raise errors.UnknownOutcomeError(uuid, str(failure)) from failure
+
+
+def _fence(blobs: BlobStore, uuid: str, key: str, old: bytes | None, token: Any) -> bool:
+    """Give a header another version, so that a put without an answer is refused should it arrive later."""
+    # The caller undoes what belongs to its header, and deletes files that it names. A server may yet apply a
+    # request that the client has given up, and its condition, the version that was read, would hold.
+    if not naming.is_header_key(key):
+        # a schema file that arrives late holds the schema before as well
+        return True
+    if old is None:
+        return False
+    with suppress(Exception):
+        stored = dataset_files.HeaderBlob(key, old, header_format(key), token)
+        content = render(_with_new_id(DatasetMetadata.load_from_header(stored, uuid, blobs)), key)
+        if content != old:
+            blobs.put_if(key, content, token)
+            return True
+    return False
+
+
+def _with_new_id(state: DatasetMetadata) -> DatasetMetadata:
+    """The same state as another commit; a writer that has read an older header notices."""
+    record = state.extra.get(COMMIT_RECORD)
+    if record is None:
+        return state
+    return state.copy(extra={**state.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}})
 
 
 def edit_header(
     blobs: BlobStore, uuid: str, change: Callable[[DatasetMetadata], DatasetMetadata | None]
 ) -> DatasetMetadata:
     """Change fields of the newest header by compare-and-swap; None from `change` leaves it as it is."""
-    # The new header has an id of its own, as any commit: a writer that has read an older one must notice.
     for _ in attempts():
         stored = dataset_files.read_header(uuid, blobs, with_token=True)
         state = DatasetMetadata.load_from_header(stored, uuid, blobs)
         new = change(state)
         if new is None:
             return state
-        record = new.extra.get(COMMIT_RECORD)
-        if record is not None:
-            new = new.copy(extra={**new.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}})
-        header = render(new, stored.key)
+        header = render(_with_new_id(new), stored.key)
         # if another writer was faster: decide again on its state
         with suppress(PreconditionFailed):
             compare_and_swap_header(blobs, uuid, stored.key, header, stored.content, stored.token)
@@ -133,29 +155,42 @@ def other_header_key(uuid: str, key: str) -> str:
     return next(other for other in naming.header_keys(uuid) if other != key)
 
 
-def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
-    """Delete the newest version of a blob at a fixed key; False if there is none, or another one exists."""
+def delete_header(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
+    """Delete the newest version of a header; False if there is none, or a blob of `unless` exists."""
     # By condition also here: a plain deletion that arrives late would meet a blob that was put since.
+    failures, lineage = 0, None
     for _ in attempts():
-        content, token = read_versioned(blobs, key)
-        if content is None or any(blobs.exists(other) for other in unless):
+        content, token = retry_request(partial(read_versioned, blobs, key))
+        if failures and (content is None or _lineage(content, key) != lineage):
+            # only the answer was lost; the header of a dataset that was created since stays
+            return True
+        if content is None or any(retry_request(partial(blobs.exists, other)) for other in unless):
             return False
         try:
             blobs.delete_if(key, token)
         except PreconditionFailed:
             continue
         except Exception:
-            if blobs.exists(key):
+            failures, lineage = failures + 1, _lineage(content, key)
+            if failures == _REPETITIONS:
                 raise
-            # only the answer was lost
+            continue
         return True
     raise errors.ConcurrentWriteError(key)
+
+
+def _lineage(content: bytes, key: str) -> str | None:
+    """The lineage in a header: that of a dataset which is deleted and created again is another one."""
+    with suppress(errors.CorruptDatasetError):
+        record = parse_record(parse_header(content, header_format(key), key))
+        return None if record is None else record.lineage
+    return None
 
 
 def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
     """Delete a dataset by its header, in both formats; False if there was none, or one of others exists."""
     # JSON last: it wins over the other format, so that readers never see an older state in between.
-    deleted = [delete_blob(blobs, key, unless) for key in reversed(naming.header_keys(uuid))]
+    deleted = [delete_header(blobs, key, unless) for key in reversed(naming.header_keys(uuid))]
     return any(deleted)
 
 

@@ -269,6 +269,7 @@ def commit_state(
     # damaged state is not archived.
     written: list[str] = []
     snapshot: str | None = None
+    commit_id = ""
     if isinstance(role, Decision):
         role.check(blobs, base)
     # also a damaged dataset, one of an aborted operation, or a reserved header
@@ -290,6 +291,7 @@ def commit_state(
         if not is_repair:
             snapshot = _archive(blobs, base, new, role, collections)
         record = _next_record(base, new, role, snapshot)
+        commit_id = record.commit
         if not is_repair:
             version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
@@ -307,7 +309,9 @@ def commit_state(
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
             operation.delete_before(blobs, snapshot)
-            blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
+            # a repeated request may have been refused, as another commit is on top of ours, which is archived
+            if not (commit_id and history.is_archived(blobs, base.uuid, commit_id)):
+                blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     receipt = _complete(blobs, receipt, role, snapshot)
     retention = history.snapshot_retention(new.metadata)
@@ -397,6 +401,8 @@ def commit_copy(
             version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version)
         extra = {**new.extra, COMMIT_RECORD: record.to_field()}
+        # staged writes to the replaced state, which must not be published again
+        new = changes.with_staged_ids(new, changes.entries_of(_replaced_state(base), changes.STAGED))
         new = new.copy(metadata=header_store.inherit_tombstones(new.metadata, collections), extra=extra)
         header = header_store.render(new, base.header_key)
     try:
@@ -491,7 +497,7 @@ def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
     # JSON wins over msgpack: a new JSON header is the state at once, and a leftover does no harm to readers
     if base.old is None or base.old.key != other or base.header_key.endswith(".json"):
         try:
-            header_store.delete_blob(blobs, other)
+            header_store.delete_header(blobs, other)
         except Exception as error:
             _LOGGER.warning("An outdated header of dataset %s is left: %s", base.uuid, error)
         return

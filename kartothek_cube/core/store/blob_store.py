@@ -343,7 +343,7 @@ def warn_no_swap(kind: type) -> None:
     _WARNED.add(kind)
     warnings.warn(
         f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: of two concurrent commits to a "
-        "dataset one may be lost. Let one writer work at a time, or use a directory or an object store.",
+        "dataset one may be lost. Let one writer work at a time, or use a local disk or an object store.",
         NoCompareAndSwapWarning,
         stacklevel=3,
     )

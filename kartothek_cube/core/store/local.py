@@ -43,6 +43,8 @@ _FLUSHES = 64
 _TICK_NS = 1_000
 #: types of file systems of other machines, beside those of FUSE
 _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+#: those that take `flock` on directories for a matter of one machine (by the source of Linux)
+_LOCKED_BY_MACHINE = {"9p", "cifs", "nfs", "nfs4", "smb3"}
 # errors of (mostly network) file systems that cannot lock or flush directories
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
@@ -77,7 +79,7 @@ class LocalBlobStore(blob_store.BlobStore):
         self._perm: int | None = store.perm
         self.root = os.path.abspath(store.root).rstrip("/")
         self._durable: bool = getattr(store, "durable", True)
-        self._can_swap: bool | None = None
+        self._has_locks: bool | None = None
         # a file that vanishes while it is mapped into memory ends the process: Polars maps paths, not URLs
         self._is_on_network = is_on_network(self.root)
         self._checked_folders: set[str] = set()
@@ -91,12 +93,16 @@ class LocalBlobStore(blob_store.BlobStore):
 
     @property
     def can_swap(self) -> bool:
-        if self._can_swap is None:
+        # the locks of some do not hold for other machines
+        return file_system(self.root) not in _LOCKED_BY_MACHINE and self._can_lock()
+
+    def _can_lock(self) -> bool:
+        if self._has_locks is None:
             try:
-                self._can_swap = can_lock(self.root or "/")
+                self._has_locks = can_lock(self.root or "/")
             except FileNotFoundError:
                 return True
-        return self._can_swap
+        return self._has_locks
 
     # reading
 
@@ -420,7 +426,7 @@ class LocalBlobStore(blob_store.BlobStore):
                 sync_folder(self.root or "/")
 
     def _hold_lock(self) -> AbstractContextManager[None]:
-        return hold_lock(self.root or "/") if self.can_swap else nullcontext()
+        return hold_lock(self.root or "/") if self._can_lock() else nullcontext()
 
 
 def _token(info: os.stat_result) -> blob_store.Token:
@@ -435,20 +441,24 @@ def _compare(key: str, current: os.stat_result | None, token: blob_store.Token |
 # -- primitives of POSIX: temporary files, flock, fsync, race-free mkdir and rmdir --------------------------
 
 
-@lru_cache(maxsize=64)
 def is_on_network(path: str) -> bool:
     """Whether a directory is on a file system of another machine, as far as Linux tells."""
+    kind = file_system(path)
+    return kind in _NETWORK or kind.startswith("fuse.")
+
+
+@lru_cache(maxsize=64)
+def file_system(path: str) -> str:
+    """Type of the file system of a directory; empty if the system does not tell."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
             mounts = [line.split()[1:3] for line in file]
     except OSError:
-        # other systems do not say
-        return False
+        return ""
     real = os.path.realpath(path) + "/"
     # the last mount at a point hides those before
     points = {point.replace("\\040", " ").rstrip("/") + "/": kind for point, kind in mounts}
-    kind = points[max((point for point in points if real.startswith(point)), key=len, default="/")]
-    return kind in _NETWORK or kind.startswith("fuse.")
+    return points[max((point for point in points if real.startswith(point)), key=len, default="/")]
 
 
 def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
@@ -585,8 +595,12 @@ def set_unique_mtime(path: str, older: int) -> None:
     """Set a time of change that no other version of the same blob had."""
     # The kernel's timestamps advance every few milliseconds only, and inodes are reused at once: without
     # this, two versions could look alike.
-    moment = max(time.time_ns(), older + _TICK_NS)
+    moment, step = max(time.time_ns(), older + _TICK_NS), _TICK_NS
     os.utime(path, ns=(moment, moment))
+    # others have times of one or two seconds
+    while os.stat(path).st_mtime_ns <= older:
+        moment, step = moment + step, step * 10
+        os.utime(path, ns=(moment, moment))
 
 
 @contextmanager
@@ -605,7 +619,7 @@ def hold_lock(folder: str) -> Iterator[None]:
 
 
 def can_lock(folder: str) -> bool:
-    """Whether the directory's file system has locks; NFS has none for directories."""
+    """Whether the directory's file system has locks."""
     descriptor = os.open(folder, _DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import math
 import uuid
 from collections import UserList
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from numbers import Real
 from typing import Any, TypeVar
 
 import attrs
@@ -64,8 +65,11 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[
     if not isinstance(write.ddf, dd.DataFrame):
         raise TypeError(f"ddf must be a dask DataFrame but is {type(write.ddf).__name__}")
     rows: dd.DataFrame = write.ddf
-    if write.repartition_ratio:
-        rows = rows.repartition(npartitions=math.ceil(rows.npartitions / write.repartition_ratio))
+    ratio: Any = write.repartition_ratio
+    if ratio:
+        if not isinstance(ratio, Real) or ratio < 0:
+            raise ValueError(f"repartition_ratio must be a positive number but is {ratio!r}")
+        rows = rows.repartition(npartitions=math.ceil(rows.npartitions / ratio))
     if not write.shuffle:
         return rows
     errors.check_names("partition_on: ", "column", partition_on, rows.columns)
@@ -353,7 +357,10 @@ def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) ->
     nested = _nested_columns(unpack_meta)
     frame: pd.DataFrame = table.drop_columns(nested).to_pandas()
     arrays = {name: pd.arrays.ArrowExtensionArray(table[name]) for name in nested}
-    return frame.assign(**arrays)[list(unpack_meta.columns)]
+    frame = frame.assign(**arrays)
+    # Arrow has names for columns of numbers
+    frame.columns = pd.Index(list(map(str, frame.columns)))
+    return frame[list(map(str, unpack_meta.columns))].set_axis(unpack_meta.columns, axis=1)
 
 
 def _nested_columns(frame: pd.DataFrame) -> list[str]:
@@ -373,8 +380,10 @@ def shuffle_by_key(
     ddf: dd.DataFrame, keys: Sequence[str], bucket_by: str | Iterable[str] | None, num_buckets: int | None
 ) -> dd.DataFrame:
     """Collect the rows of each key and bucket in one partition; nothing is computed."""
-    if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
+    given: Any = num_buckets
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
         raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
+    num_buckets = int(given)
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
     errors.check_names("Cannot bucket by ", "column", columns, ddf.columns)
     meta = _hash_bucket(ddf._meta, columns, num_buckets)

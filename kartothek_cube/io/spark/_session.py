@@ -7,7 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -78,6 +78,10 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
     connect = sys.modules.get("pyspark.sql.connect.session")
     if session is None and connect is not None:
         session = connect.SparkSession.getActiveSession()
+    if session is None:
+        # threads have no active session of their own
+        with suppress(PySparkException):
+            session = SparkSession.active()
     if session is None:
         raise RuntimeError(
             "There is no active Spark session: pass one as spark=..., or start one by "

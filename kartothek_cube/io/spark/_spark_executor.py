@@ -350,7 +350,8 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
     if twice:
         raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
     if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
-        check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
+        others = [name for name in stored if name not in names]
+        check_case([*names, *others], dataset, "Rename them, or set spark.sql.caseSensitive to true")
     return _conversion.check_types(df.schema, dataset, stored)
 
 
@@ -394,7 +395,8 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
     spec = plan.spec
     nothing = write_tasks.check_dataset_input(spec, _check_frame(df, spec.uuid, spec.types))
     plan = plan.with_write_id()
-    cells = spec.sort_by or tuple(df.columns)
+    # Spark neither hashes nor sorts maps
+    cells = spec.sort_by or [f.name for f in df.schema if "map<" not in f.dataType.simpleString()]
     rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)
     run = partial(write_rows, file_rows=file_rows)
     job = attrs.evolve(write_commit.write_dataset_job(plan, [(spec.uuid, rows)], run), name="write")

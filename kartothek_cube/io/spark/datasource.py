@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core import arrow, dataset, errors, history, transforms
+from kartothek_cube.core import arrow, clock, dataset, errors, history, transforms
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition
@@ -230,6 +231,9 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time is not None:
             moment = history.check_as_of(time)
             later = [state.version for state in self._states() if state.time >= moment]  # type: ignore[operator]
+            # commits before it would follow the newest state
+            if not later and moment > clock.datetime_utcnow().replace(tzinfo=UTC):  # type: ignore[operator]
+                raise ValueError(f"startingTimestamp is {time}, which is in the future")
             return {"version": min(later, default=self._newest() + 1), "files": 0}
         return _BEGIN
 
@@ -432,7 +436,9 @@ class WriteTarget:
             if self.options.if_exists == "error":
                 remedy = "Use mode append, overwrite or ignore."
                 raise errors.DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
-            return append.plan([name])
+            plan = append.plan([name])
+            self._check_partition_on(name, plan.spec.partition_on)
+            return plan
         others = sorted(set(existing) - {name})
         if name == cube.seed_dataset and name in existing and others:
             raise ValueError(
@@ -443,11 +449,7 @@ class WriteTarget:
         if self.options.overwrites_partitions and name in existing:
             overwrite = append.plan_overwrite(name)
             keys = overwrite.spec.partition_on
-            if self.options.partition_on not in (None, keys):
-                raise ValueError(
-                    f"Format {FORMAT}: dataset {name!r} is partitioned by {', '.join(keys) or 'no column'}; "
-                    "leave out the option 'partition_on' where only the written partitions are overwritten"
-                )
+            self._check_partition_on(name, keys)
             # as in Spark, a dataset without partition keys is replaced as a whole
             if keys:
                 return overwrite
@@ -455,6 +457,13 @@ class WriteTarget:
         partition_on = None if self.options.partition_on is None else {name: self.options.partition_on}
         write = new(None, cube, self.store, overwrite=self.overwrite, partition_on=partition_on)
         return write.plan([name])
+
+    def _check_partition_on(self, name: str, keys: tuple[str, ...]) -> None:
+        if self.options.partition_on not in (None, keys):
+            raise ValueError(
+                f"Format {FORMAT}: dataset {name!r} is partitioned by {', '.join(keys) or 'no column'}; "
+                "leave out the option 'partition_on' where the dataset stays"
+            )
 
     def batch_plan(self) -> WritePlan:
         """The write of a batch; one that replaces all earlier ones keeps what is known of streams."""
@@ -468,6 +477,15 @@ class WriteTarget:
         # there is always something to write: streams have if_exists="append"
         assert plan is not None
         return plan
+
+    def removal_plan(self) -> WritePlan | None:
+        """The removal of the rows of earlier batches by a batch without rows; None if there are none."""
+        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
+        cube = self._cube(existing)
+        name = self.options.dataset or cube.seed_dataset
+        if name not in existing:
+            return None
+        return cube_writes.RemovePartitions(cube, self.store, "all", datasets=[name]).plan()
 
     def _cube(self, existing: Collection[str]) -> Cube:
         options, columns = self.options, ("dimension_columns", "partition_columns")
@@ -591,6 +609,8 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
             if results[self.name].rows:
                 write_tasks.check_duplicate_cells(self.plan, results)
                 write_commit.finish_write(self.sink.batch_plan().evolve_changes(batch=batch), [results])
+            elif self.sink.overwrite and (removal := self.sink.removal_plan()) is not None:
+                job.execute(write_commit.write_cube_job(removal.evolve_changes(batch=batch), {}))
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Delete the files of all tasks."""

@@ -62,8 +62,9 @@ class CubeTable:
 
     def __init__(
         self,
-        query: Callable[[list[Condition], list[str]], DataFrame],
+        query: Callable[[list[Condition], list[str], pa.Schema], DataFrame],
         spark: SparkSession,
+        read_types: Callable[[], pa.Schema],
         types: pa.Schema,
         name: str,
         steps: tuple[Step, ...] = (),
@@ -71,6 +72,7 @@ class CubeTable:
     ) -> None:
         self._query = query
         self._spark = spark
+        self._read_types = read_types
         self._types = types
         self._cells = _conversion.spark_schema(types)
         #: of the rows of the cube; columns of this table are known by it, whichever frame stands for it
@@ -93,13 +95,18 @@ class CubeTable:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""
         if self._cached is not None:
             return self._cached
+        types = self._current_types()
+        if not types.equals(self._types):
+            # Spark has optimized the expressions for types that are narrower than those of the rows now
+            args = self._query, self._spark, self._read_types, types, self._name, self._steps
+            return CubeTable(*args).frame()
         plan = self._optimized_plan() if self._steps else []
         leaves = [line for line in plan if f"MapInArrow {_pass_on.__name__}(" in line]
         conditions, columns = [], self._cells.names
         # of several uses of the rows, each has other filters
         if len(leaves) == 1:
             conditions, columns = self._pushed_conditions(), self._needed_columns(plan, leaves[0])
-        df = self._query(conditions, columns)
+        df = self._query(conditions, columns, self._types)
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
         f = _session.column_functions(df)
         cells = [
@@ -145,7 +152,14 @@ class CubeTable:
         with _session.no_pandas_warnings():
             opaque = step(self._opaque)
         steps = (*self._steps, step)
-        return CubeTable(self._query, self._spark, self._types, self._name, steps, opaque)
+        args = self._query, self._spark, self._read_types, self._types, self._name, steps
+        return CubeTable(*args, opaque)
+
+    def _current_types(self) -> pa.Schema:
+        """The columns of this table with the types that they have now."""
+        current = self._read_types()
+        known = set(current.names)
+        return pa.schema([current.field(f.name) if f.name in known else f for f in self._types])
 
     def _apply(self, cells: DataFrame) -> DataFrame:
         df = cells.alias(self._name)
@@ -290,7 +304,7 @@ def _find_filters(df: DataFrame) -> list[ds.Filter]:
             expressions += [expression.right(), expression.left()]
         elif (translated := strategy.translateFilter(expression, True)).isDefined():
             # without those of other kinds or values: nothing is implied by them
-            with suppress(KeyError, ValueError, TypeError, pa.ArrowException):
+            with suppress(KeyError, ValueError, TypeError, OverflowError, pa.ArrowException):
                 filters.append(_decode_filter(translated.get()))
     return filters
 
@@ -372,12 +386,14 @@ def spark_table(
     whole: QueryCube[StoreInput] = QueryCube(
         cube, factory, conditions, datasets, as_of=as_of, changed_since=changed_since
     )
-    types = plan_query(whole).context.output
     fixed = {*cube.dimension_columns, *cube.partition_columns}
 
-    def run_query(pushed: list[Condition], columns: list[str]) -> DataFrame:
+    def read_types() -> pa.Schema:
+        return plan_query(whole).context.output.remove_metadata()
+
+    def run_query(pushed: list[Condition], columns: list[str], types: pa.Schema) -> DataFrame:
         payload = [name for name in columns if name not in fixed]
         query = attrs.evolve(whole, payload_columns=payload)
         return query_as_frame(query, session, _conversion.spark_schema(types), pushed)
 
-    return CubeTable(run_query, session, types, f"kartothek_cube_{uuid4().hex}")
+    return CubeTable(run_query, session, read_types, read_types(), f"kartothek_cube_{uuid4().hex}")

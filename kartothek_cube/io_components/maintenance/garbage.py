@@ -71,13 +71,20 @@ def _select_garbage(
 ) -> list[Blob]:
     """Files that are old and to which nothing refers, with the tombstones of datasets that are done."""
     garbage = []
+    referenced = _fold(referenced)
     for blob in files:
         is_special = naming.is_header_key(blob.key) or header_store.is_tombstone_file(blob.key)
-        if not is_special and blob.key not in referenced and is_older(blob, limit):
+        if not is_special and blob.key.casefold() not in referenced and is_older(blob, limit):
             garbage.append(blob)
     for uuid in uuids:
         garbage += _list_finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)
+
+
+def _fold(keys: Iterable[str]) -> set[str]:
+    """Keys without case: some file systems list a directory as another partition has spelt it."""
+    # data files have unique names, so that no two keys become the same
+    return {key.casefold() for key in keys}
 
 
 def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
@@ -125,15 +132,21 @@ def _list_finished_tombstones(
 
 
 def history_keys(
-    dataset: DatasetMetadata, blobs: BlobStore, deletable: Iterable[str] | None = None
+    dataset: DatasetMetadata,
+    blobs: BlobStore,
+    deletable: Iterable[str] | None = None,
+    *,
+    with_current: bool = True,
 ) -> set[str]:
     """Snapshots that a cleanup keeps, with all their files; of superseded ones those not ``deletable``."""
     uuid = dataset.uuid
     listed = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
     pins = [pin for key in listed if (pin := history.parse_pin(key)) is not None]
-    snapshots = [key for key in listed if history.parse_pin(key) is None]
-    # also one of the current state, which a writer has left that was killed before its commit
-    superseded = set(snapshots)
+    # One of the current state, which a killed writer has left, will be put again under its name: a deletion
+    # that arrives late would meet it.
+    current = history.current_snapshot(dataset, blobs)
+    snapshots = [key for key in listed if history.parse_pin(key) is None and (with_current or key != current)]
+    superseded = {key for key in snapshots if key != current}
     if history.snapshot_retention(dataset.metadata) is not None:
         superseded = set(history.list_expired_snapshots(uuid, blobs))
     if deletable is not None:
@@ -149,12 +162,15 @@ def history_keys(
 def _pinned_keys(blobs: BlobStore, uuid: str, pins: Sequence[history.Pin]) -> set[str]:
     """Pins of a dataset that count, with the files of the pinned states."""
     now = store_time(blobs, f"{uuid}.{gen_uuid()}.tmp") if pins else 0.0
-    keys = set()
-    for pin in pins:
-        if pin.expires > now:
-            # its reader may have ended in the meantime
-            with suppress(KeyError):
+    keys, read = set[str](), set[str]()
+    while unread := [pin for pin in pins if pin.expires > now and pin.key not in read]:
+        for pin in unread:
+            read.add(pin.key)
+            try:
                 keys |= {pin.key, *dataset_files.referenced_keys(history.load_snapshot(uuid, blobs, pin.key))}
+            except KeyError:
+                # its reader has ended, or has renewed it under another name
+                pins = history.list_pins(uuid, blobs)
     return keys
 
 
@@ -194,8 +210,8 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         """The keys to which a state does not refer; of a staged write, none once it is committed."""
         if staged_id and is_staged_committed(state, staged_id):
             return []
-        used = _newest_keys(blobs, state)
-        return [key for key in keys if key not in used]
+        used = _fold(_newest_keys(blobs, state))
+        return [key for key in keys if key.casefold() not in used]
 
     for _ in header_store.attempts():
         state = None
@@ -207,8 +223,9 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
             # a publisher that reads the header from now on finds the tombstones; and the state that a reader
             # has pinned was the current one after the pin was put, so that a pin of these files is there now
             used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(delta_log.log_folder(uuid))])
-            used |= _pinned_keys(blobs, uuid, history.list_pins(uuid, blobs))
-            deleted = [key for key in list_unused(state) if key not in used]
+            # a state that was archived since the files were listed keeps its files, too
+            used = _fold(used | history_keys(state, blobs, keys))
+            deleted = [key for key in list_unused(state) if key.casefold() not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
@@ -475,8 +492,8 @@ def _delete_hidden(
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
             if not operation.is_hidden(state) or operation.resolve_pending(blobs, state) is not state:
                 continue
-            snapshots = blobs.list(history.history_folder(uuid))
-            if history_keys(state, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
+            old = [b.key for b in blobs.list(history.history_folder(uuid)) if is_older(b, limit)]
+            if history_keys(state, blobs, old, with_current=False):
                 continue
             seed = cube.ktk_dataset_uuid(cube.seed_dataset)
             operation.count_deleted_versions(blobs, seed, [uuid])
@@ -524,7 +541,7 @@ def _order_keys(keys: Iterable[str]) -> list[str]:
 
 
 def _delete_dataset_header(store: StoreInput, uuid: str, unless: Sequence[str] = ()) -> None:
-    header_store.retry_request(partial(header_store.delete_headers, open_blobs(store), uuid, unless))
+    header_store.delete_headers(open_blobs(store), uuid, unless)
 
 
 def _deletions_folder(uuid: str) -> str:

@@ -571,7 +571,11 @@ def _load_named(uuid: str, blobs: BlobStore, state: str) -> DatasetMetadata:
     """Load a replaced state by its name in a token; raises KeyError if it is neither archived nor pinned."""
     with suppress(KeyError):
         return history.load_snapshot(uuid, blobs, f"{history.history_folder(uuid)}{state}.state")
-    for pin in history.list_pins(uuid, blobs, state):
-        with suppress(KeyError):
-            return history.load_snapshot(uuid, blobs, pin.key)
+    read = set[str]()
+    # one that is gone by now was released, or renewed under another name
+    while pins := [pin for pin in history.list_pins(uuid, blobs, state) if pin.key not in read]:
+        for pin in pins:
+            read.add(pin.key)
+            with suppress(KeyError):
+                return history.load_snapshot(uuid, blobs, pin.key)
     raise KeyError(state)

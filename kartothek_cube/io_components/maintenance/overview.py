@@ -244,7 +244,8 @@ class CubeChanges:
         return f"<CubeChanges in {errors.format_count(len(self), 'partition')}>"
 
     def _repr_html_(self) -> str:
-        return display.card(repr(self)[1:-1], self.partitions.to_html(index=False))
+        rows = list(self.partitions.itertuples(index=False, name=None))
+        return display.card(repr(self)[1:-1], display.table("", list(self.partitions.columns), rows))
 
 
 @attrs.frozen
@@ -374,7 +375,9 @@ class DatasetLineage:
             cube_history.format_job(self.job) and f"job {cube_history.format_job(self.job)}",
             self.status,
         ]
-        return "; ".join(filter(None, parts))
+        text = "; ".join(filter(None, parts))
+        # a job may have any name
+        return text if text.isprintable() else repr(text)[1:-1]
 
 
 @attrs.frozen(repr=False)

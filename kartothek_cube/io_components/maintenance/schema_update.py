@@ -40,7 +40,19 @@ def plan_schema_update(
     arguments.check_mapping("defaults", defaults, "column to value")
     added, dropped = _to_types("add", add), arguments.parse_names("drop", drop)
     widened = _to_types("widen", widen)
+    for name in added.keys() & (defaults or {}).keys():
+        _check_range(name, arrow.parse_type((add or {})[name]), (defaults or {})[name])
     return SchemaUpdate(added, dict(defaults or {}), dropped, dict(rename or {}), widened)
+
+
+def _check_range(column: str, dtype: pa.DataType, default: object) -> None:
+    """Raise ValueError for a default beyond the type that was given, which is stored as a wider one."""
+    if isinstance(default, int) and pa.types.is_integer(dtype):
+        try:
+            pa.scalar(default, dtype)
+        except (pa.ArrowInvalid, OverflowError) as error:
+            problem = f"defaults: {default} is no value of column {column}, which is {dtype}"
+            raise ValueError(problem) from error
 
 
 def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataType]:

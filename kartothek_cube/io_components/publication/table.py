@@ -409,9 +409,9 @@ def publish_table(
             # another publisher was faster, or this request was repeated after its answer was lost
             continue
         except BaseException:
-            if has_iceberg:
-                # its metadata may have been put, whose files only the staged version names
-                stages.clear()
+            # A version of the log, or metadata of Iceberg, may be there or arrive later. Until there is
+            # another version, only the staged one names its files.
+            stages.clear()
             raise
         finally:
             header_store.retry_request(partial(blobs.delete, stages))

@@ -538,11 +538,15 @@ class RemovePartitions(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Remove partitions: a commit, without tasks."""
-        conditions = () if self.conditions is None else self.conditions
-        plan = _plan_removal(self, "remove_partitions", "conditions", conditions, self.ktk_cube_dataset_ids)
-        job = write_commit.write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {})
+        job = write_commit.write_cube_job(self.plan(), {})
         description = f"remove partitions of cube {self.cube.uuid_prefix}"
         return attrs.evolve(job, name="remove_partitions", description=description)
+
+    def plan(self) -> WritePlan:
+        """The specification of the commit."""
+        conditions = () if self.conditions is None else self.conditions
+        plan = _plan_removal(self, "remove_partitions", "conditions", conditions, self.ktk_cube_dataset_ids)
+        return attrs.evolve(plan, keep_empty=True, return_all=True)
 
 
 # -- what the plans share -----------------------------------------------------------------------------------
@@ -557,8 +561,8 @@ def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> di
         arguments.check_mapping(f"metadata for dataset {name}", values)
         try:
             checked[name] = dict(values)
-            json.dumps(checked[name])
-        except TypeError as exc:
+            json.dumps(checked[name], allow_nan=False)
+        except (TypeError, ValueError) as exc:
             raise TypeError(f"metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
         change.check_settings(values)
     return checked

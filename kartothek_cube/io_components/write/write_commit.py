@@ -273,10 +273,14 @@ class StagedWrite(factory.StagedState):
         plan = WritePlan(operation=info.name, annotations=info, store=store, specs={})
         return attrs.evolve(plan, cube=self.cube or NO_CUBE, keep_empty=self.keep_empty)
 
-    def load_datasets(self, cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
-        """The datasets of a cube as they would be if the write was committed now."""
+    def check_cube(self, cube: Cube) -> None:
+        """Raise ValueError unless this is a write to a cube."""
         if self.cube is None or self.cube.uuid_prefix != cube.uuid_prefix:
             raise ValueError(f"{self!r} is no write to cube {cube.uuid_prefix!r}")
+
+    def load_datasets(self, cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
+        """The datasets of a cube as they would be if the write was committed now."""
+        self.check_cube(cube)
         datasets, plan = discover.load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
         for name, change in self.changes.items():
             read = partial(_read_index_entries, blobs, change)

@@ -7,7 +7,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.store import local
+from kartothek_cube.core.store import NoCompareAndSwapWarning, blob_store, local, open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components import scan
 
@@ -19,13 +19,27 @@ sshfs /with\\040space fuse.sshfs rw 0 0
 """
 
 
+@pytest.fixture
+def mounts(monkeypatch):
+    monkeypatch.setattr(local, "open", lambda name, **kw: io.StringIO(MOUNTS), raising=False)
+    monkeypatch.setattr(local, "file_system", local.file_system.__wrapped__)
+
+
 @pytest.mark.parametrize(
     "path, expected",
     [("/a", False), ("/mnt", True), ("/mnt/a", True), ("/mnt/local/b", False), ("/with space/a", True)],
 )
-def test_is_on_network(monkeypatch, path, expected):
-    monkeypatch.setattr(local, "open", lambda name, **kw: io.StringIO(MOUNTS), raising=False)
-    assert local.is_on_network.__wrapped__(path) is expected
+def test_is_on_network(mounts, path, expected):
+    assert local.is_on_network(path) is expected
+
+
+def test_locks_of_one_machine_do_not_count(monkeypatch, tmp_path):
+    for kind, expected in {"ext4": True, "ceph": True, "nfs4": False, "cifs": False}.items():
+        monkeypatch.setattr(local, "file_system", lambda path, kind=kind: kind)
+        assert open_blobs(tmp_path).can_swap is expected
+    monkeypatch.setattr(blob_store, "_WARNED", set())
+    with pytest.warns(NoCompareAndSwapWarning):
+        open_blobs(tmp_path).put_if("header", b"1", None)
 
 
 def test_files_on_a_network_are_not_mapped(monkeypatch, tmp_path):

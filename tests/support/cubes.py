@@ -174,13 +174,23 @@ def check_integrity(store_factory, cube: api.Cube = CUBE) -> None:
 
 @contextmanager
 def unchanged(store_factory, garbage: bool = False):
-    """Fail if the block changes a store; with ``garbage``, files that no header names may appear."""
+    """Fail if the block changes a store; with ``garbage``, files and ids of commits, but no states."""
     before = snapshot(store_factory)
     yield
     after = snapshot(store_factory)
     if garbage:
-        after = {key: data for key, data in after.items() if key in before or HEADER in key}
+        kept = {key: data for key, data in after.items() if key in before or HEADER in key}
+        before, after = (dict(zip(s, map(without_id, s, s.values()), strict=True)) for s in (before, kept))
     assert after == before
+
+
+def without_id(key: str, content: bytes) -> object:
+    """A header without the id of its commit, which a failed put changes on remote stores."""
+    if not key.endswith(f"{HEADER}json"):
+        return content
+    parsed = json.loads(content)
+    parsed.get("kartothek_cube", {}).pop("commit", None)
+    return parsed
 
 
 @contextmanager

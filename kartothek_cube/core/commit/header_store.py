@@ -100,7 +100,9 @@ def compare_and_swap_header(
         if stored == content:
             # only the answer was lost
             return version
-        if stored == old and (blobs.is_local or _fence(blobs, uuid, key, old, token)):
+        # to a request that it has refused, a store has given an answer
+        is_answer = blobs.is_local or isinstance(failure, PermissionError)
+        if stored == old and (is_answer or _fence(blobs, uuid, key, old, token)):
             raise
         # ours may have been there before the one of another writer, or may still arrive
         raise errors.UnknownOutcomeError(uuid, str(failure)) from failure

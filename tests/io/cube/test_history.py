@@ -374,7 +374,7 @@ def test_a_file_that_a_cleanup_lists_before_it_is_committed_and_pinned_stays(for
     garbage.delete_garbage(forgetful, listed)
     assert 9 in api.query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"].tolist()
     pin.release()
-    garbage.delete_garbage(forgetful, listed)
+    api.cleanup_cube(CUBE, forgetful)
     assert not set(listed) & set(forgetful.keys())
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from kartothek_cube.api.cube import C, eager_cube
 from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids
-from kartothek_cube.core.errors import MultiTableCommitAborted
-from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, header, memory, rows
+from kartothek_cube.core.errors import MultiTableCommitAborted, UnknownOutcomeError
+from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, memory, rows, without_id
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
 
 INDEXED = CUBE.copy(index_columns=["i1", "v2"])
@@ -172,11 +172,12 @@ def test_a_failed_write_leaves_the_old_state(driver, name, at):
     build(Same.of(inner), seed=SEED)
     operation = partial(WRITERS[name], driver, data={"seed": SEED.assign(v1=[30, 31])})
     store = FaultyStore(inner).fail("put", at=at)
-    before = header(Same.of(inner), "cube++seed")
+    key = f"cube++seed{HEADER}json"
+    before = without_id(key, inner.get(key))
     if failed(lambda: operation(Same.of(store))):
-        assert header(Same.of(inner), "cube++seed") == before
+        assert without_id(key, inner.get(key)) == before
         assert rows(eager_cube.query_cube(cube=CUBE, store=Same.of(inner)))["v1"] == [10, 11]
-    assert bool(store.happened) == (header(Same.of(inner), "cube++seed") == before)
+    assert bool(store.happened) == (without_id(key, inner.get(key)) == before)
     check_integrity(Same.of(inner))
 
 
@@ -192,7 +193,8 @@ def failed(operation):
 def test_a_build_that_fails_half_way_leaves_no_cube(driver):
     inner = memory()
     store = FaultyStore(inner).fail("put", key=f"seed{HEADER}")
-    with pytest.raises((InjectedError, MultiTableCommitAborted)):
+    # the first header may still arrive
+    with pytest.raises((InjectedError, MultiTableCommitAborted, UnknownOutcomeError)):
         driver.build_cube(data=BOTH, cube=CUBE, store=Same.of(store))
     with pytest.raises(ValueError, match=r"Cube cube not found|Seed dataset \(seed\) is missing"):
         eager_cube.query_cube(cube=CUBE, store=Same.of(inner))

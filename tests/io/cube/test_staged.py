@@ -306,7 +306,8 @@ def test_what_is_discarded_or_collected_cannot_be_published(store, name, n_rows)
         eager_cube.cleanup_cube(CUBE, store, retention=timedelta(days=1))
         assert len(rows(store, as_of=staged)["x"]) == n_rows
         delete(staged, store)
-        assert snapshot(lambda: store).keys() == before.keys()
+        # the refused attempt before may have archived the state
+        assert {key for key in store.keys() if "/_history/" not in key} == before.keys()
         with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
             publish_staged(staged, store)
         assert rows(store) == as_dict(SEED)

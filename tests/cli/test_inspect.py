@@ -110,6 +110,10 @@ def test_ls(ok, call, tmp_path):
     assert (result.stdout, result.exit_code) == ("", 0)
 
 
+def test_a_cube_that_is_not_there_is_not_listed(error):
+    assert "Cube nope not found" in error("nope", "ls")
+
+
 def test_a_cube_may_be_called_ls(tmp_path, ok):
     build_cube(pd.DataFrame({"x": [1], "p": [1]}), Cube(["x"], ["p"], "ls"), f"hfs://{tmp_path}/store")
     assert "UUID Prefix:        ls\n" in ok("ls", "info")

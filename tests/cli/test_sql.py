@@ -1,7 +1,11 @@
 """sql: statements, output formats, time travel, the prompt."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -161,3 +165,20 @@ def test_prompt(call, monkeypatch):
     assert {"cube.seed", "v1", "SELECT"} <= set(terminal.words)
     # the arrow keys recall lines of earlier prompts
     assert len(terminal.histories) == 1
+
+
+def test_control_c_ends_a_statement(url):
+    statement = "SELECT count(*) FROM range(100000000000) r WHERE hash(r.range) % 3 = 0"
+    command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "sql", statement]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        # the imports end before DuckDB's threads begin
+        deadline = time.monotonic() + 60
+        while len(os.listdir(f"/proc/{process.pid}/task")) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        try:
+            _, text = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, text.strip()) == (1, "Aborted!")

@@ -229,7 +229,7 @@ def _delete_files(
             # has pinned was the current one after the pin was put, so that a pin of these files is there now
             used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(delta_log.log_folder(uuid))])
             # a state that was archived since the files were listed keeps its files, too
-            used = _fold(used | history_keys(state, blobs, states.union(keys)))
+            used = _fold(used | history_keys(state, blobs, {*states, *keys}))
             deleted = [key for key in list_unused(state) if key.casefold() not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):

@@ -47,7 +47,7 @@ def plan_schema_update(
 
 def _check_range(column: str, dtype: pa.DataType, default: object) -> None:
     """Raise ValueError for a default beyond the type that was given, which is stored as a wider one."""
-    if isinstance(default, int) and pa.types.is_integer(dtype):
+    if isinstance(default, int) and not isinstance(default, bool) and pa.types.is_integer(dtype):
         try:
             pa.scalar(default, dtype)
         except (pa.ArrowInvalid, OverflowError) as error:

@@ -136,6 +136,9 @@ def test_types_of_rules(rule, values, expected):
 WRONG_VALUES = [
     *(lambda: InRange("c"), lambda: InRange("c", 2, 1), lambda: OneOf("c", [None]), lambda: OneOf("c", [])),
     *(lambda: contract.Matches("c", "["), lambda: RowCount(-1), lambda: RowCount(2, 1)),
+    # JSON has no such numbers
+    *(lambda: InRange("c", 0, float("inf")), lambda: InRange("c", float("-inf"), 0)),
+    *(lambda: OneOf("c", [1.0, float("inf")]), lambda: OneOf("c", [float("nan")])),
     lambda: Fresh("c", timedelta(-1)),
 ]
 WRONG_TYPES = [

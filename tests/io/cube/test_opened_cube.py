@@ -237,6 +237,27 @@ def test_a_query_with_groups_is_an_iterable_of_frames(opened):
         query.sql("FROM query")
     with pytest.raises(ValueError, match="either groups"):
         list(opened.query(by="COUNTRY", limit=1))
+    assert "either groups" in repr(opened.query(by="COUNTRY", limit=1))
+
+
+def test_the_columns_of_groups_are_in_their_frames(store):
+    eager_cube.build_cube(SEED, CUBE.copy(index_columns=["QTY"]), store)
+    frames = list(open_cube("sales", store).query(by="QTY", columns=[]))
+    assert [frame.columns.tolist() for frame in frames] == [["SHOP", "DAY", "COUNTRY", "QTY"]] * 2
+
+
+def test_a_state_that_does_not_exist_is_not_an_empty_cube(opened):
+    assert "no state" in repr(opened.as_of(99)) and "no datasets" not in repr(opened.as_of(99))
+    assert opened.as_of(99)._repr_html_() is None
+
+
+def test_a_staged_write_belongs_to_its_cube(opened, store):
+    eager_cube.build_cube(SEED, CUBE.copy(uuid_prefix="other"), store)
+    staged = open_cube("other", store).append(SEED.assign(DAY=2), publish=False)
+    for method in (opened.publish_staged, opened.discard_staged):
+        with pytest.raises(ValueError, match="is no write to cube 'sales'"):
+            method(staged)
+    assert list(open_cube("other", store).publish_staged(staged)) == ["seed"]
 
 
 def test_sql_tells_columns_apart_or_refuses(store):

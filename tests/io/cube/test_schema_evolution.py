@@ -172,6 +172,12 @@ def test_strict_is_the_default_and_types_have_to_agree(store):
 # -- update_schema --------------------------------------------------------------------------------
 
 
+def test_a_default_is_a_value_of_the_given_type(store):
+    with pytest.raises(ValueError, match="defaults: 300 is no value of column n, which is int8"):
+        api.update_schema(CUBE, store, add={"n": "int8"}, defaults={"n": 300})
+    api.update_schema(CUBE, store, add={"n": "int8"}, defaults={"n": 100})
+
+
 DEFAULTS = [
     *(
         ("int64", 5),

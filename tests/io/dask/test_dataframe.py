@@ -376,3 +376,19 @@ def test_an_update_with_other_columns(store):
     compute(dataframe.update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u", schema_mode="merge"))
     result = eager.read_table("u", store).sort_values("x")
     assert as_dict(result) == {"x": [1, 2, 3], "z": [None, None, 1.5]}
+
+
+def test_shuffles_take_columns_of_numbers_and_numbers_of_numpy(store):
+    df = pd.DataFrame({"p": [1, 2, 1], 0: [1.0, 2.0, 3.0]})
+    options = {"partition_on": "p", "shuffle": True, "num_buckets": np.int64(2)}
+    lazy = dataframe.update_dataset_from_ddf(ddf_of(df, 2), store, "u", **options)
+    with pytest.warns(UserWarning, match="column names of mixed type"):
+        compute(lazy)
+    found = eager.read_table("u", store).sort_values("0")
+    assert found["0"].tolist() == [1.0, 2.0, 3.0] and found["p"].tolist() == [1, 2, 1]
+
+
+@pytest.mark.parametrize("arguments", [{"repartition_ratio": -1}, {"shuffle": True, "num_buckets": True}])
+def test_wrong_numbers_are_refused(store, arguments):
+    with pytest.raises(ValueError, match="must be a positive"):
+        dataframe.update_dataset_from_ddf(ddf_of(DF), store, "u", **arguments)

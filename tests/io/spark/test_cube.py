@@ -1,5 +1,6 @@
 """What is special about cubes on Spark; tests/io/cube covers common behaviour with ``--facade spark``."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from uuid import uuid4
@@ -335,3 +336,16 @@ def test_unsigned_keys_of_a_cube_take_signed_ones(spark, url):
     negative = create_frame(pa.table({"x": [-1], "y": [0], "p": [0], "v1": [0.5], "i1": ["a"]}))
     with pytest.raises(ValueError, match="'x' of type int64 does not fit the stored uint64"):
         api.append_to_cube_from_spark(negative, CUBE, url)
+
+
+def test_a_thread_finds_the_session(frame, url):
+    api.build_cube_from_spark(frame, CUBE, url)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: api.query_cube_spark("cube", url).count()).result() == 12
+
+
+def test_a_column_that_differs_from_a_stored_one_in_case_only_is_refused(frame, url):
+    api.build_cube_from_spark(frame, CUBE, url)
+    rows = frame.withColumnRenamed("v1", "V1")
+    with pytest.raises(ValueError, match="differ in upper and lower case only: V1, v1"):
+        api.append_to_cube_from_spark(rows, CUBE, url, schema_mode="merge")

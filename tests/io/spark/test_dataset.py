@@ -34,6 +34,14 @@ def stored(frame, url):
     return url
 
 
+def test_rows_with_maps_are_divided_into_files(spark, url):
+    rows = spark.sql("SELECT id, 0 AS p, map('a', id) AS m FROM range(6)")
+    api.store_dataset_from_spark(rows, url, "maps", partition_on="p", max_rows_per_file=2)
+    frames = api.read_dataset_as_dataframes("maps", url)
+    assert sorted(x for df in frames for x in df["id"]) == list(range(6))
+    assert max(map(len, frames)) <= 2
+
+
 def values(df) -> list[tuple]:
     return sorted(map(tuple, df.collect()), key=str)
 

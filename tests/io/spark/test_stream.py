@@ -121,6 +121,14 @@ def test_a_complete_result_replaces_the_last_one(stream, url):
     assert api.collect_stats(CUBE, url)["seed"]["files"] == 2
 
 
+def test_a_complete_result_without_rows_removes_the_last_one(stream, url):
+    for number in (1, -1):
+        stream.add(range(4), number)
+        df = stream.frame().groupBy("p").sum("v1").selectExpr("p AS x", "p", "`sum(v1)` AS v1")
+        stream.run(df.where("v1 > 0"), "complete")
+        assert len(api.query_cube_df(CUBE, url)) == (2 if number > 0 else 0)
+
+
 def test_a_batch_without_rows_is_no_batch(stream, url):
     stream.add(range(4))
     stream.run()

@@ -275,3 +275,23 @@ def test_a_cached_table_keeps_its_rows(spark, cube_url):
     assert table.count() == 13 and table.where(table.x > 12).count() == 1
     table.unpersist()
     assert table.count() == 14
+
+
+def test_types_that_have_become_wider_are_read_as_they_are_now(url):
+    narrow = pa.table({"x": [1], "y": [1], "p": [0], "v": pa.array([1], pa.int8())})
+    build_cube(narrow, CUBE, url)
+    table = spark_table(CUBE, url)
+    plus = table.selectExpr("x", "v + 1 AS w")
+    append_to_cube(pa.table({"x": [2], "y": [2], "p": [0], "v": [300]}), CUBE, url)
+    assert [row.x for row in table.where("v = 300").collect()] == [2]
+    assert sorted(row.w for row in plus.collect()) == [2, 301]
+    assert table.select("v").schema.simpleString() == "struct<v:tinyint>", (
+        "columns keep the types of the call"
+    )
+
+
+def test_a_time_that_python_lacks_is_left_to_spark(url, spark):
+    build_cube(seed_rows([1]), CUBE, url)
+    # in UTC, it is in the year 10000
+    rows = spark_table(CUBE, url).where("t < TIMESTAMP'9999-12-31 23:59:59 America/New_York'")
+    assert [row.x for row in rows.collect()] == [1]

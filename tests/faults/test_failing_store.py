@@ -3,7 +3,7 @@
 import pytest
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted
+from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, UnknownOutcomeError
 from tests.support import crash
 from tests.support.cubes import filled, snapshot
 from tests.support.stores import FaultyStore, InjectedError, Same
@@ -71,7 +71,7 @@ def _error(operation, place):
     """Give the first reason of an error."""
     try:
         operation.run(place)
-    except (InjectedError, MultiTableCommitAborted, ConcurrentWriteError) as error:
+    except (InjectedError, MultiTableCommitAborted, ConcurrentWriteError, UnknownOutcomeError) as error:
         first: BaseException = error
         while first.__cause__ or first.__context__:
             first = first.__cause__ or first.__context__

@@ -18,8 +18,9 @@ from simplekv import KeyValueStore
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import build_dataset_indices, read_table
-from kartothek_cube.core import caching
+from kartothek_cube.core import caching, history
 from kartothek_cube.core.errors import MultiTableCommitAborted
+from kartothek_cube.core.store import open_blobs
 from tests.support.cubes import filled
 from tests.support.stores import Died, FaultyStore, InjectedError, Same
 
@@ -231,11 +232,12 @@ def check_old_or_new(place: Place, old: dict[str, list[tuple]], new: dict[str, l
 
 
 def tracked(cube: api.Cube, store: Any) -> set[str]:
-    """The keys that belong to the state of a dataset of a cube."""
-    keys = set()
+    """The keys that belong to the datasets of a cube, with snapshots of the state that writers have left."""
+    keys, blobs = set(), open_blobs(store)
     for dataset in api.discover_datasets_unchecked(cube.uuid_prefix, store).values():
         indices = (dataset.load_index(column, store).indices[column] for column in dataset.indices)
         keys |= {f"{dataset.uuid}.by-dataset-metadata.json", f"{dataset.uuid}/table/_common_metadata"}
         keys |= {file for partition in dataset.partitions.values() for file in partition.files.values()}
         keys |= {index.index_storage_key for index in indices if index.index_storage_key}
+        keys |= set(filter(blobs.exists, [history.current_snapshot(dataset, blobs)]))
     return keys

@@ -344,6 +344,10 @@ def _run_statement(
             reader: pa.RecordBatchReader = _call_duckdb(connection, stream)
         batches = iter(partial(_call_duckdb, connection, partial(next, reader, None)), None)
         tables = (pa.Table.from_batches([batch]) for batch in batches)
+        if reader.schema.names == ["explain_key", "explain_value"] and output is None and to is None:
+            # drawings of several lines
+            click.echo("\n".join(text for table in tables for text in table.column(1).to_pylist()))
+            return
         write_tables(output, to, reader.schema, _show_progress(state, "sql", tables))
     except (duckdb.Error, pa.ArrowException) as error:
         usage_error(one_line(error))

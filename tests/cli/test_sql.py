@@ -167,6 +167,11 @@ def test_prompt(call, monkeypatch):
     assert len(terminal.histories) == 1
 
 
+def test_a_plan_is_shown_as_it_is_drawn(ok):
+    lines = ok("cube", "sql", "EXPLAIN SELECT x FROM cube WHERE x > 1").splitlines()
+    assert len(lines) > 5 and any("Filters" in line for line in lines)
+
+
 def test_control_c_ends_a_statement(url):
     statement = "SELECT count(*) FROM range(100000000000) r WHERE hash(r.range) % 3 = 0"
     command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "sql", statement]

@@ -305,5 +305,6 @@ def test_files_that_a_directory_lists_in_another_case_are_no_garbage(tmp_path, m
 
     monkeypatch.setattr(local.LocalBlobStore, "list", listed)
     assert api.list_cube_garbage(cube, store) == []
+    assert api.verify_cube(cube, store).ok
     garbage.delete_garbage(store, [key.replace("p=DE", "p=de") for key in keys])
     assert all(map(open_blobs(store).exists, keys))

@@ -342,7 +342,8 @@ def _find_missing(
         # a commit may have replaced them, and a cleanup deleted them, since the header was read
         newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
         referenced = set(dataset_files.data_keys(newest))
-        missing = [key for key in missing if key in referenced]
+        # a file system that ignores case may list a file in the case of another partition
+        missing = [key for key in missing if key in referenced and not (blobs.is_local and blobs.exists(key))]
     text = "the header refers to this file, but it does not exist"
     return [Problem(dataset.uuid, "missing-file", key, text) for key in missing], present
 

@@ -117,6 +117,7 @@ def _fence(blobs: BlobStore, uuid: str, key: str, old: bytes | None, token: Any)
         return True
     if old is None:
         return False
+    # whatever the store raises, it is unknown then which of the headers is there
     with suppress(Exception):
         stored = dataset_files.HeaderBlob(key, old, header_format(key), token)
         content = render(_with_new_id(DatasetMetadata.load_from_header(stored, uuid, blobs)), key)

@@ -144,7 +144,9 @@ def history_keys(
     pins = [pin for key in listed if (pin := history.parse_pin(key)) is not None]
     # One of the current state, which a killed writer has left, will be put again under its name: a deletion
     # that arrives late would meet it.
-    current = history.current_snapshot(dataset, blobs)
+    current = None
+    with suppress(KeyError, errors.DatasetNotFoundError):  # the dataset is deleted at the moment
+        current = history.current_snapshot(dataset, blobs)
     snapshots = [key for key in listed if history.parse_pin(key) is None and (with_current or key != current)]
     superseded = {key for key in snapshots if key != current}
     if history.snapshot_retention(dataset.metadata) is not None:

@@ -349,10 +349,13 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
-    if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
-        others = [name for name in stored if name not in names]
-        check_case([*names, *others], dataset, "Rename them, or set spark.sql.caseSensitive to true")
+    _check_case(df, names, dataset)
     return _conversion.check_types(df.schema, dataset, stored)
+
+
+def _check_case(df: DataFrame, names: Sequence[str], dataset: str) -> None:
+    if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
+        check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
 
 
 def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
@@ -376,6 +379,9 @@ def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[s
     inputs = {name: df for name, df in frames.items() if df is not None}
     tables = {name: _check_frame(df, name, plan.specs[name].types) for name, df in inputs.items()}
     write_commit.check_schemas(plan, tables)
+    for name, df in inputs.items():
+        # new columns, which the schema takes
+        _check_case(df, list(dict.fromkeys([*df.columns, *plan.specs[name].types])), name)
     plan = plan.with_write_id()
     rows = []
     for name, df in inputs.items():

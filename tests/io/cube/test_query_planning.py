@@ -6,6 +6,7 @@ import pytest
 
 from kartothek_cube.api.cube import C, eager_cube
 from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids
+from kartothek_cube.core import clock
 from kartothek_cube.core.errors import MultiTableCommitAborted, UnknownOutcomeError
 from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, memory, rows, without_id
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
@@ -190,7 +191,9 @@ def failed(operation):
     return False
 
 
-def test_a_build_that_fails_half_way_leaves_no_cube(driver):
+def test_a_build_that_fails_half_way_leaves_no_cube(driver, monkeypatch):
+    # for the writer of the first build, which could only be slow
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
     inner = memory()
     store = FaultyStore(inner).fail("put", key=f"seed{HEADER}")
     # the first header may still arrive

@@ -91,8 +91,14 @@ def test_the_active_session_is_taken(session, monkeypatch):
     assert local_session() is session is active_session() is register()
     assert workers(session) == 2
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-    with pytest.raises(RuntimeError, match=r"no active Spark session.*local_session"):
-        active_session()
+    # as in a thread
+    assert active_session() is session
+
+
+def test_without_a_session_the_error_says_how_to_start_one():
+    statement = "from kartothek_cube.io.spark._session import active_session; active_session()"
+    done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True)
+    assert "RuntimeError: There is no active Spark session" in done.stderr and "local_session" in done.stderr
 
 
 # the Python of executors ------------------------------------------------------------------------------------

@@ -53,6 +53,11 @@ def table(caption: str, header: Sequence[str], rows: Collection[Sequence[Any]]) 
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
+def escape_controls(text: str) -> str:
+    """Text without control characters, which would steer the terminal."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def facts(pairs: Mapping[str, Any]) -> str:
     """HTML table of names and values, one pair per row; lists are joined."""
     rows = "".join(f'<tr><th scope="row">{escape(k)}</th>{_cell(_joined(v))}</tr>' for k, v in pairs.items())

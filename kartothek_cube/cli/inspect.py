@@ -217,9 +217,7 @@ def ls(state: CliContext, as_json: bool) -> None:
     """List the cubes of the store with their datasets."""
     from kartothek_cube.core.cube.discover import list_cubes
 
-    cubes = list_cubes(state.store)
-    if state.prefix:
-        cubes = {state.prefix: list(state.datasets)}
+    cubes = {state.prefix: list(state.datasets)} if state.prefix else list_cubes(state.store)
     if as_json:
         cli.print_json(cubes)
         return

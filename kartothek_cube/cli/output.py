@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.cli.context import usage_error
 from kartothek_cube.core import arrow, errors
-from kartothek_cube.display import cut_text, pad_text, text_width
+from kartothek_cube.display import cut_text, escape_controls, pad_text, text_width
 
 #: number of rows printed to a terminal
 _SCREENFUL = 50
@@ -199,7 +199,7 @@ class _TextColumn:
     def of(cls, field: pa.Field, values: pa.ChunkedArray) -> _TextColumn:
         """Format values; null is empty, control characters are escaped to protect the terminal."""
         texts = [field.name, *pc.fill_null(values.cast(pa.string()), "").to_pylist()]
-        texts = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
+        texts = list(map(escape_controls, texts))
         column = cls(texts, values.type, arrow.is_text(field.type) and b"cut" not in (field.metadata or {}))
         column.measure()
         return column

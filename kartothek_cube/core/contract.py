@@ -63,9 +63,7 @@ def _check_plain(rule: Any, attribute: Any, value: Any) -> None:
             problem = f"Values of {type(rule).__name__} are numbers, text, booleans and times, got {single!r}"
             raise TypeError(problem)
         if isinstance(single, float) and not math.isfinite(single):
-            raise ValueError(
-                f"{type(rule).__name__}: {single} is no value; a limit that is None does not count"
-            )
+            raise ValueError(f"{type(rule).__name__} takes finite numbers, got {single}; leave it out")
 
 
 def _check_any(rule: Any, attribute: Any, values: tuple[Any, ...]) -> None:

@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import StateNotFoundError, check_names
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.display import card, facts, table
@@ -491,21 +491,18 @@ class OpenedCube:
         keys = f"dimensions {', '.join(self.cube.dimension_columns)}; partitioned by {partitions}"
         try:
             datasets = f"datasets {', '.join(self.cube.join_order(self.datasets))}"
-        except StateNotFoundError as error:
-            datasets = str(error)
-        except _UNAVAILABLE:
-            datasets = "no datasets"
+        except _UNAVAILABLE as error:
+            # a state that does not exist is no empty cube
+            datasets = "no datasets" if self._as_of is None else str(error)
         state = "" if self._as_of is None else f" as of {self._as_of}"
         return f"<cube {self.cube.uuid_prefix}{state}: {keys}; {datasets}>"
 
     def _repr_html_(self) -> str | None:
         try:
             datasets, schema = self.datasets, self.schema
-        except StateNotFoundError:
-            # the text tells it
-            return None
         except _UNAVAILABLE:
-            return self.cube._repr_html_()
+            # without HTML, notebooks show the text
+            return self.cube._repr_html_() if self._as_of is None else None
         order = self.cube.join_order(datasets)
         columns = {name: get_dataset_columns(datasets[name]) for name in order}
         roles = dict.fromkeys(self.cube.dimension_columns, "dimension")

@@ -310,7 +310,7 @@ def commit_state(
                 blobs.delete([snapshot])
             operation.delete_before(blobs, snapshot)
             # a repeated request may have been refused, as another commit is on top of ours, which is archived
-            if not (commit_id and history.is_archived(blobs, base.uuid, commit_id)):
+            if written and not history.is_archived(blobs, base.uuid, commit_id):
                 blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     receipt = _complete(blobs, receipt, role, snapshot)

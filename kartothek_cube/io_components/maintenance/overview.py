@@ -375,9 +375,8 @@ class DatasetLineage:
             cube_history.format_job(self.job) and f"job {cube_history.format_job(self.job)}",
             self.status,
         ]
-        text = "; ".join(filter(None, parts))
         # a job may have any name
-        return text if text.isprintable() else repr(text)[1:-1]
+        return display.escape_controls("; ".join(filter(None, parts)))
 
 
 @attrs.frozen(repr=False)

@@ -249,6 +249,16 @@ def test_the_columns_of_groups_are_in_their_frames(store):
 def test_a_state_that_does_not_exist_is_not_an_empty_cube(opened):
     assert "no state" in repr(opened.as_of(99)) and "no datasets" not in repr(opened.as_of(99))
     assert opened.as_of(99)._repr_html_() is None
+    assert "no datasets" not in repr(opened.as_of("yesterday"))
+
+
+def test_views_are_short_and_steer_no_terminal(opened):
+    with eager_cube.annotate_operations(job="a\x1b[31m\nb"):
+        rows = pd.DataFrame({"SHOP": range(300), "DAY": 2, "COUNTRY": map(str, range(300)), "QTY": 1})
+        opened.append(rows)
+    assert "job a\\x1b[31m\\nb" in repr(opened.lineage())
+    words = Page(opened.changes(2)._repr_html_()).text
+    assert any("100 more" in word for word in words) and len(words) < 1_500
 
 
 def test_a_staged_write_belongs_to_its_cube(opened, store):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as pads
 from deltalake import DeltaTable, write_deltalake
@@ -108,7 +109,8 @@ class DeltaWriter:
             table.optimize.compact(partition_filters=[("p", "in", [str(day) for day in days])])
 
     def summary(self):
-        table = DeltaTable(f"{self.root}/seed").to_pyarrow_dataset().to_table()
+        # delta-rs reads through Arrow's pool of threads, which aborts some processes at their end
+        table = pl.read_delta(f"{self.root}/seed")
         return len(table), np.sum(table["v0_0"].to_numpy())
 
 

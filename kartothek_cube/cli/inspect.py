@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -134,16 +133,10 @@ def _describe_contract(dataset: DatasetMetadata) -> list[str]:
 
 def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataType]:
     """Types of all columns; null only if the column is null in all datasets."""
-    import pyarrow as pa
+    from kartothek_cube.core.cube import consistency
 
-    from kartothek_cube.core.cube.consistency import arrow_schema
-
-    types: dict[str, pa.DataType] = {}
-    for field in chain.from_iterable(map(arrow_schema, datasets.values())):
-        is_unknown = pa.types.is_null(types.get(field.name, pa.null()))
-        if is_unknown and not cli.is_internal_column(field.name):
-            types[field.name] = field.type
-    return types
+    types = consistency.column_types(datasets.values())
+    return {name: dtype for name, dtype in types.items() if not cli.is_internal_column(name)}
 
 
 def parse_where(state: CliContext, texts: Sequence[str]) -> Conjunction:

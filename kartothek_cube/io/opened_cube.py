@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import check_call, parse_names
 from kartothek_cube.core.cube.conditions import ConditionsInput, VirtualColumn
-from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
+from kartothek_cube.core.cube.consistency import column_types, get_dataset_columns, is_internal
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -455,15 +455,10 @@ class OpenedCube:
     def schema(self) -> pa.Schema:
         """Columns and types: dimensions, partition columns, then payload sorted by name."""
         datasets = self.datasets
-        fields: dict[str, pa.DataType] = {}
-        for name in self.cube.join_order(datasets):
-            columns = get_dataset_columns(datasets[name])
-            for field in arrow_schema(datasets[name]):
-                # a dataset with null only does not know the type
-                if field.name in columns and pa.types.is_null(fields.get(field.name, pa.null())):
-                    fields[field.name] = field.type
+        types = column_types(datasets[name] for name in self.cube.join_order(datasets))
         keys = [*self.cube.dimension_columns, *self.cube.partition_columns]
-        return pa.schema([(name, fields[name]) for name in order_columns(keys, None, sorted(fields))])
+        columns = order_columns(keys, None, sorted(name for name in types if not is_internal(name)))
+        return pa.schema([(name, types[name]) for name in columns])
 
     def __getitem__(self, column: str) -> VirtualColumn:
         """Return a column of the cube, for conditions: ``cube["TEMP"] > 10``."""

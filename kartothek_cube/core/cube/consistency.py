@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -62,6 +63,15 @@ def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
     if dataset.schema is None:
         raise ValueError(f"The schema of dataset {dataset.uuid} is not loaded")
     return dataset.schema.internal().remove_metadata()
+
+
+def column_types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
+    """Types of all columns, each of the first dataset that knows it: one with nulls only has type null."""
+    types: dict[str, pa.DataType] = {}
+    for field in chain.from_iterable(map(arrow_schema, datasets)):
+        if pa.types.is_null(types.get(field.name, pa.null())):
+            types[field.name] = field.type
+    return types
 
 
 def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:

@@ -281,12 +281,8 @@ def analyze(query: QueryCube[StoreT], snapshot: CubeSnapshot) -> LogicalPlan:
 def _columns_of(datasets: Mapping[str, DatasetMetadata]) -> tuple[_Columns, Mapping[str, pa.DataType]]:
     """Columns of the datasets, and the types of all columns; another one takes precedence over null."""
     columns = {name: frozenset(consistency.get_dataset_columns(ds)) for name, ds in datasets.items()}
-    types: dict[str, pa.DataType] = {}
-    for name in sorted(datasets):
-        for field in consistency.arrow_schema(datasets[name]):
-            if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
-                types[field.name] = field.type
-    return columns, types
+    types = consistency.column_types(datasets[name] for name in sorted(datasets))
+    return columns, {name: dtype for name, dtype in types.items() if not consistency.is_internal(name)}
 
 
 def _check_columns(role: str, columns: Iterable[str], available: Collection[str]) -> None:

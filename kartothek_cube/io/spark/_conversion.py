@@ -17,6 +17,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql import types as st
 
 from kartothek_cube.core import arrow, expressions
+from kartothek_cube.core.cube.condition_codec import next_prefix
 from kartothek_cube.core.cube.conditions import C, Condition
 from kartothek_cube.core.schema import find_remedy
 
@@ -358,7 +359,5 @@ def _prefix(column: str, prefix: str) -> list[Condition]:
     """A range that contains all texts with a prefix; Spark evaluates the rest."""
     if not prefix:
         return []
-    after = ord(prefix[-1]) + 1
-    if 0xD800 <= after <= 0xDFFF or after > 0x10FFFF:  # no character
-        return [C(column) >= prefix]
-    return [C(column) >= prefix, C(column) < prefix[:-1] + chr(after)]
+    after = next_prefix(prefix)
+    return [C(column) >= prefix, *([] if after is None else [C(column) < after])]

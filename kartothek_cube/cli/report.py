@@ -253,12 +253,11 @@ def _count_visible_rows(
     schema = arrow_schema(dataset)
     cell = [column for column in cube.dimension_columns if column in schema.names]
     in_files = [column for column in cell if column not in keys]
-    types = pa.schema([schema.field(column) for column in in_files])
 
     def count(members: Ints) -> Ints:
         try:
             tables = [scan.read_file(blobs, files[i], in_files, schema=schema) for i in members]
-            table = scan.concat_tables(tables, types, dataset.uuid)
+            table = scan.concat_tables(tables, dataset.uuid)
         except _DAMAGED:
             return stored[members]
         owner = np.repeat(np.arange(len(members)), [len(each) for each in tables])

@@ -131,7 +131,7 @@ def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) ->
     lengths = np.empty(len(numbers), np.int64)
     lengths[numbers] = np.concatenate([part.lengths for part in parts])
     names = parts[0].table.column_names
-    table = concat_tables([part.table.select(names) for part in parts], scan.schema, scan.keys[0])
+    table = concat_tables([part.table.select(names) for part in parts], scan.keys[0])
     starts = np.cumsum(lengths[numbers]) - lengths[numbers]
     slices = [table.slice(int(starts[i]), int(lengths[numbers[i]])) for i in np.argsort(numbers)]
     table = pa.concat_tables(slices)
@@ -157,7 +157,7 @@ def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
         names = _select_known(names, scan.schema)
     # without columns, the number of rows would be lost
     selected = [table.select(names) if names else table for table in tables]
-    table = concat_tables(selected, scan.schema, scan.keys[0])
+    table = concat_tables(selected, scan.keys[0])
     table = table.replace_schema_metadata(metadata) if names else table
     return FileRows(table, np.array([len(table) for table in tables]))
 
@@ -687,11 +687,9 @@ def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedAr
         raise CorruptDatasetError(key, f"a column of type {column.type} holds no {dtype}: {exc}") from exc
 
 
-def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
+def concat_tables(tables: Sequence[pa.Table], origin: str) -> pa.Table:
     """Concatenate tables of the same columns, with the wider type where types differ."""
-    # `schema` is that of no tables; `origin` names the files in errors.
-    if not tables:
-        return schema.empty_table()
+    # `origin` names the files in errors
     if not tables[0].num_columns:
         return arrow.zero_column_table(sum(map(len, tables)))
     plain = [table.replace_schema_metadata(None) for table in tables]

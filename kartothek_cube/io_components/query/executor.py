@@ -149,7 +149,7 @@ def run_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
         tables += run_task(context, task)
         n_rows = sum(map(len, tables))
     if len(tables) > 1:
-        table = concat_tables(tables, context.output, context.scans[0].uuid)
+        table = concat_tables(tables, context.scans[0].uuid)
         tables = [kernels.sort_rows(table, context.sort_columns)]
     table = tables[0] if tables else context.output.empty_table()
     return table if limit is None else table.slice(0, limit)
@@ -389,7 +389,7 @@ def group_rows(context: ScanContext, task: ScanTask) -> tuple[list[pa.Table], In
     starts = blocks[0].starts if len(blocks) == 1 else None
     is_one_partition = starts is not None and not len(starts)
     is_sorted = is_one_partition or _are_sorted(context, blocks)
-    table = concat_tables([block.table for block in blocks], context.output, context.scans[0].uuid)
+    table = concat_tables([block.table for block in blocks], context.scans[0].uuid)
     table = pandas_conversion.cast_to_schema(table, context.output)
     order = None
     if context.sort_columns and not is_sorted:

@@ -591,8 +591,8 @@ def _merge_block(
     """Merge rows with those of several stored partitions; only those that change are written."""
     # several partitions at a time, so that the partition is part of what identifies a cell
     stored, _ = read_visible(source, block)
-    names, schema = stored.column_names, source.schema.append(rows.schema.field(PARTITION))
-    both = scan.concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
+    names = stored.column_names
+    both = scan.concat_tables([stored, rows.select(names)], source.spec.uuid)
     of_rows, of_cells = ([t.column(c) for c in (PARTITION, *source.cell)] for t in (rows, stored))
     matches = kernels.lookup_keys(of_rows, of_cells, len(rows), len(stored))
     matched = matches >= 0

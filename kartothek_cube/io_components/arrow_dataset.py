@@ -28,7 +28,7 @@ from kartothek_cube.core.store import StoreFactory, open_blobs
 from kartothek_cube.io_components import dataset_read, runtime
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query import executor, logical_plan, physical_plan
-from kartothek_cube.io_components.scan import count_rows, estimate_bytes
+from kartothek_cube.io_components.scan import count_rows
 
 if TYPE_CHECKING:
     import polars
@@ -455,27 +455,19 @@ class FileScan:
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
         """Rows of some files at a time, few of the first ones."""
-        keys = self._keys()
-        if not keys:
+        count = len(self.plan.partitions)
+        if not count:
             return
-        context = self.plan.context
-        columns = len(context.schema.names if context.columns is None else context.columns)
-        share = columns / max(len(context.schema.names), 1)
-        size = estimate_bytes(open_blobs(context.store), keys, columns, share)
-        tasks = self.plan.block_tasks(runtime.scan_bounds(np.full(len(keys), size)))
+        tasks = self.plan.block_tasks(runtime.scan_bounds(np.full(count, self.plan.file_bytes())))
         read = partial(dataset_read.run_read, self.plan.context)
         yield from runtime.prefetch_map(read, tasks, 1 if sequential else runtime.available_cores())
 
     def count_rows(self) -> int | None:
         """Number of rows, if footers tell it; None otherwise."""
-        keys = self._keys()
+        keys: list[str] = self.plan.partitions.files[self.plan.context.table].to_pylist()
         if self.plan.context.where is not None or not all(k.endswith(PARQUET_FILE_SUFFIX) for k in keys):
             return None
         return count_rows(open_blobs(self.plan.context.store), keys)
-
-    def _keys(self) -> list[str]:
-        keys: list[str] = self.plan.partitions.files[self.plan.context.table].to_pylist()
-        return keys
 
 
 @attrs.frozen(repr=False)

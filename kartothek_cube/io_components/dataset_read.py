@@ -27,7 +27,7 @@ from kartothek_cube.io_components.arguments import check_columns, check_table, d
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
-from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_files, run_scans
+from kartothek_cube.io_components.scan import FileRows, Scan, estimate_bytes, read_file, read_files, run_scans
 from kartothek_cube.serialization.parquet import read_footer, to_frame
 
 Values = Mapping[str, pa.Array]
@@ -104,6 +104,15 @@ class ReadPlan:
     def block_tasks(self, bounds: Ints) -> list[ReadTask]:
         """Tasks over the partitions between the bounds, in the order of the result."""
         return [self._task(np.arange(start, stop), ()) for start, stop in itertools.pairwise(bounds.tolist())]
+
+    def file_bytes(self) -> float:
+        """Mean bytes of the columns that are read of a file, as a sample of the files tells."""
+        context, files = self.context, self.partitions.files[self.context.table]
+        sample = files.take(pa.array(np.arange(len(files))[:: max(1, len(files) // tuning.SAMPLE)]))
+        stored = context.schema.names
+        columns = len(stored if context.columns is None else context.columns)
+        share = columns / max(len(stored), 1)
+        return estimate_bytes(open_blobs(context.store), sample.to_pylist(), columns, share)
 
     def _task(self, positions: Ints | None, group: tuple[Any, ...]) -> ReadTask:
         partitions = self.partitions if positions is None else self.partitions.take(positions)

@@ -18,10 +18,10 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core import arrow, errors, pandas_conversion, store, tuning
+from kartothek_cube.core import arrow, errors, pandas_conversion, tuning
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _conversion, _datasource_options, _session
-from kartothek_cube.io_components import kernels, runtime, scan
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.job import Answer, Job, delete_on_failure
 from kartothek_cube.io_components.query.executor import run_task
@@ -263,11 +263,7 @@ def split_into_blocks(plan: ReadPlan, workers: int) -> list[tuple[ReadTask, ...]
     count = len(plan.partitions)
     if not count or plan.groups == ():
         return []
-    keys = plan.partitions.files[plan.context.table]
-    sample = keys.take(pa.array(np.arange(count)[:: max(1, count // tuning.SAMPLE)])).to_pylist()
-    columns = len(plan.context.columns or ())
-    share = columns / max(len(plan.context.schema.names), 1)
-    size = scan.estimate_bytes(store.open_blobs(plan.context.store), sample, columns, share)
+    size = plan.file_bytes()
     if plan.groups is None:
         cuts = runtime.split_by_weight(np.full(count, size), 3 * workers, tuning.BLOCK_BYTES)
         return [(task,) for task in plan.block_tasks(cuts)]

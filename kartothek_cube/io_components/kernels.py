@@ -389,16 +389,6 @@ def last_rows(codes: Ints, bound: int) -> Ints:
     return ends
 
 
-def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
-    """Mask of the last row of each code; None if no code occurs twice."""
-    last = last_rows(codes, bound)
-    if len(last) == len(codes):
-        return None
-    keep = np.zeros(len(codes), dtype=bool)
-    keep[last] = True
-    return keep
-
-
 def rechunk_by_partition(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS, limit: int | None = None
 ) -> Iterator[pa.Table]:
@@ -449,7 +439,12 @@ def sort_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def last_rows_mask(columns: Columns, length: int) -> Mask | None:
     """Mask of the last row of each key; None if no key repeats."""
-    return last_occurrence_mask(*combine_keys([encode_ordered(column) for column in columns], length))
+    last = last_rows(*combine_keys([encode_ordered(column) for column in columns], length))
+    if len(last) == length:
+        return None
+    keep = np.zeros(length, dtype=bool)
+    keep[last] = True
+    return keep
 
 
 class JoinCodes(NamedTuple):

@@ -66,8 +66,7 @@ def test_sorting_and_uniqueness(columns: list[tuple[pa.DataType, list[object]]])
     order = kernels.sort_order(arrays, len(rows))
     expected = sorted(range(len(rows)), key=lambda i: rows[i])
     assert (list(range(len(rows))) if order is None else order.tolist()) == expected
-    codes = kernels.combine_keys([kernels.encode_ordered(a) for a in arrays], len(rows))
-    keep = kernels.last_occurrence_mask(*codes)
+    keep = kernels.last_rows_mask(arrays, len(rows))
     expected_keep = [row not in rows[i + 1 :] for i, row in enumerate(rows)]
     assert ([True] * len(rows) if keep is None else keep.tolist()) == expected_keep
 

@@ -655,7 +655,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
     if kernels.sort_order(columns, n_rows) is not None:
         yield Problem(uuid, "unsorted", key, f"rows are not sorted by {names}")
     last = kernels.last_rows_mask(columns, n_rows)
-    if last is not None and not last.all():
+    if last is not None:
         row = table.select(cell).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         n_repeated = int((~last).sum())
         verb = "has" if n_repeated == 1 else "have"

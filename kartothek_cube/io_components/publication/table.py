@@ -302,9 +302,8 @@ def _count_hidden_rows(
         return 0, ""
     tables = scan.read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
     rows = arrow.concat_promoted(list(tables))
-    codes, bound = kernels.combine_keys([kernels.encode_ordered(rows.column(c)) for c in columns], len(rows))
-    last = kernels.last_occurrence_mask(codes, bound)
-    if last is None or last.all():
+    last = kernels.last_rows_mask([rows.column(column) for column in columns], len(rows))
+    if last is None:
         return 0, ""
     cell = rows.slice(int(np.argmin(last)), 1).to_pylist()[0]
     return int((~last).sum()), f", such as that of {cell}"

@@ -89,7 +89,7 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
     """Type in which values are passed to pandas: the storage type, dates as timestamps if requested."""
     if pat.is_date(t) and not dates_as_object:
         return pa.timestamp(date_unit)
-    if not is_nested(t):
+    if not pat.is_nested(t):
         return t if _is_far(t) else storage_type(t)
     return _rebuild(t, partial(memory_type, dates_as_object=dates_as_object, date_unit=date_unit))
 
@@ -101,7 +101,7 @@ def decoded_type(t: pa.DataType) -> pa.DataType:
         return decoded_type(t.value_type)
     if t in _VIEWS:
         return _VIEWS[t]
-    return _rebuild_nested(t, decoded_type) if is_nested(t) else t
+    return _rebuild_nested(t, decoded_type) if pat.is_nested(t) else t
 
 
 def number_bits(t: pa.DataType) -> int:
@@ -146,7 +146,7 @@ def with_far_times(t: pa.DataType) -> pa.DataType:
     t = storage_type(t)
     if pat.is_timestamp(t):
         return pa.timestamp("us", t.tz)
-    return _rebuild_nested(t, with_far_times) if is_nested(t) else t
+    return _rebuild_nested(t, with_far_times) if pat.is_nested(t) else t
 
 
 def has_zone(t: pa.DataType) -> bool:
@@ -182,11 +182,6 @@ def is_packable(t: pa.DataType) -> bool:
     return bool(pat.is_integer(t) or pat.is_timestamp(t) or pat.is_date32(t))
 
 
-def is_nested(t: pa.DataType) -> bool:
-    """Whether values of a type contain other values (lists, structs, maps)."""
-    return bool(pat.is_nested(t))
-
-
 def contains_type(t: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
     """Whether a type is of a kind, or contains one of it at any depth."""
     return is_kind(t) or any(contains_type(t.field(number).type, is_kind) for number in range(t.num_fields))
@@ -208,7 +203,7 @@ def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.
         return pa.date32()
     if pat.is_decimal(t):
         return t if pat.is_decimal256(t) else pa.decimal128(t.precision, t.scale)
-    return _rebuild_nested(t, inner) if is_nested(t) else t
+    return _rebuild_nested(t, inner) if pat.is_nested(t) else t
 
 
 def _rebuild_nested(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -600,7 +595,7 @@ def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Typed values of a partition column from the unquoted texts of partition labels."""
     wide = widen(dtype)
-    if is_nested(wide) or pat.is_null(wide):
+    if pat.is_nested(wide) or pat.is_null(wide):
         raise ValueError(f"Partition columns cannot be of type {dtype}.")
     try:
         return _parse_array(texts, wide)
@@ -713,7 +708,7 @@ def _kind(t: pa.DataType) -> str:
 def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     if pat.is_null(source):
         return True
-    if is_nested(source) and is_nested(target):
+    if pat.is_nested(source) and pat.is_nested(target):
         return source.num_fields == target.num_fields and all(
             _castable(source.field(i).type, target.field(i).type) for i in range(source.num_fields)
         )

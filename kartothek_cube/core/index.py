@@ -475,7 +475,7 @@ def _check_columns(table: pa.Table, column: str, key: str) -> None:
         problem = f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
         raise errors.CorruptDatasetError(key, problem)
     dtype, lists = table.schema.types
-    if arrow.is_nested(dtype) or pat.is_null(dtype):
+    if pat.is_nested(dtype) or pat.is_null(dtype):
         raise errors.CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
     if not (pat.is_list(lists) or pat.is_large_list(lists)) or arrow.widen(lists.value_type) != pa.string():
         raise errors.CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")
@@ -539,7 +539,7 @@ class IndexBase(arguments.CopyMixin):
         elif dtype is None and index_dct:
             dtype = infer_dtype(list(cast(Mapping[Any, Any], index_dct)))
         if dtype is not None:
-            if arrow.is_nested(dtype) or pat.is_null(dtype):
+            if pat.is_nested(dtype) or pat.is_null(dtype):
                 problem = f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
                 raise NotImplementedError(problem)
             dtype = arrow.widen(dtype) if normalize_dtype else dtype

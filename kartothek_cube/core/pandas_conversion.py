@@ -652,7 +652,7 @@ def _without_nulls(source: pa.DataType, target: pa.DataType) -> pa.DataType:
 
 def _may_fit(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether values of a type may be the same ones in a stored type, at any depth."""
-    if arrow.is_nested(source) and arrow.is_nested(target):
+    if pat.is_nested(source) and pat.is_nested(target):
         if source.num_fields != target.num_fields or pat.is_struct(source) != pat.is_struct(target):
             return False
         pairs = [(source.field(i), target.field(i)) for i in range(source.num_fields)]
@@ -674,7 +674,7 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
     converted = {}
     for name, dtype in df.dtypes.items():
         target = types.get(str(name))
-        if target is None or not pd.api.types.is_object_dtype(dtype) or not arrow.is_nested(target):
+        if target is None or not pd.api.types.is_object_dtype(dtype) or not pat.is_nested(target):
             continue
         if arrow.contains_type(target, pat.is_date):
             # Arrow takes times for dates without an error

@@ -254,7 +254,7 @@ def _use_dictionary(column: pa.ChunkedArray) -> bool:
     """Whether a value occurs about twice on average, by pairs of equal values in a sample."""
     if pat.is_null(column.type) or pat.is_boolean(column.type):
         return False
-    if arrow.is_nested(column.type):
+    if pat.is_nested(column.type):
         return True
     length = len(column)
     if length <= 2 * _SAMPLE:

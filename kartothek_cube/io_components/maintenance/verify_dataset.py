@@ -604,7 +604,7 @@ def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
     """Whether reads turn a type into the recorded one, as that of nulls, or of objects of kartothek."""
     if arrow.same_type(stored, expected) or (arrow.has_zone(stored) and arrow.has_zone(expected)):
         return True
-    if not (arrow.is_nested(stored) or arrow.is_nested(expected)):
+    if not (pa.types.is_nested(stored) or pa.types.is_nested(expected)):
         # reads refuse a condition on a float in a file of integers
         is_other = pa.types.is_integer(stored) and pa.types.is_floating(expected)
         return arrow.promotes_to(stored, expected) and not is_other

@@ -9,7 +9,7 @@ from typing import Any, Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, arrow, errors, evolution, expressions, history, index
+from kartothek_cube.core import arguments, errors, evolution, expressions, history, index
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import consistency, discover
@@ -64,8 +64,8 @@ def plan_index_build(
     }
     types = {c: schemas[table].field(c).type for table, own in by_table.items() for c in own}
     for column, dtype in types.items():
-        if arrow.is_nested(dtype) or pa.types.is_null(dtype):
-            reason = "nested values have no order" if arrow.is_nested(dtype) else "all values are null"
+        if pa.types.is_nested(dtype) or pa.types.is_null(dtype):
+            reason = "nested values have no order" if pa.types.is_nested(dtype) else "all values are null"
             raise NotImplementedError(
                 f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: {reason}"
             )

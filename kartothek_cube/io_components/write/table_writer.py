@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import dataset_files, errors, evolution, index, naming, pandas_conversion, tuning
-from kartothek_cube.core.arrow import Ints, count_nulls, is_nested, is_text, storage_type, widen
+from kartothek_cube.core.arrow import Ints, count_nulls, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.partition import PartitionTable, cells_suffix, encode_component
@@ -245,7 +245,7 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
     for use, columns in uses.items():
         for column in set(columns) & names:
             dtype = table.schema.field(column).type
-            if is_nested(dtype):
+            if pa.types.is_nested(dtype):
                 raise NotImplementedError(
                     f"Cannot {use} dataset {spec.uuid} by column {column} of type {dtype}: "
                     "nested values have no order"

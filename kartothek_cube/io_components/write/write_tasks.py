@@ -494,7 +494,7 @@ def _check_keys(spec: WriteSpec, table: pa.Table) -> None:
     for kind, columns in (("partition", spec.partition_on), ("dimension", dimensions), ("index", indexed)):
         for column in sorted(set(columns) & set(table.column_names)):
             values = table.column(column)
-            if arrow.is_nested(values.type):
+            if pa.types.is_nested(values.type):
                 raise TypeError(
                     f'The {kind} column "{column}" of dataset "{spec.name}" has the nested type '
                     f"{values.type}. A {kind} column holds single values"

@@ -288,6 +288,11 @@ def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
     return int(pc.sum(is_null(values)).as_py() or 0)
 
 
+def normalize_zeros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Floats with 0.0 for -0.0, which are one value but two bit patterns; other values unchanged."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
+
+
 def zero_column_table(length: int) -> pa.Table:
     """Rows without columns."""
     # most other ways to make such a table lose the number of rows

@@ -93,7 +93,7 @@ class IndexColumns:
             codes = codes[kept]
             rows = None if rows is None else (np.cumsum(not_null) - 1)[rows[kept]]
             values = values.filter(pa.array(not_null))
-        values = _normalize_zeros(values)
+        values = arrow.normalize_zeros(values)
         if rows is None and _is_increasing(values):
             # an index file of 20 million cells: 0.5 instead of 1.2 s
             return cls(values, np.arange(len(values) + 1), codes.astype(np.int32, copy=False), names)
@@ -267,11 +267,6 @@ def _not_null_mask(values: pa.Array) -> arrow.Mask | None:
     return None if mask.all() else mask
 
 
-def _normalize_zeros(values: pa.Array) -> pa.Array:
-    """The values with 0.0 for -0.0."""
-    return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
-
-
 def _is_increasing(values: pa.Array) -> bool:
     """Whether values are sorted and distinct."""
     return len(values) < 2 or bool(pc.all(pc.less(values[:-1], values[1:])).as_py())
@@ -279,7 +274,7 @@ def _is_increasing(values: pa.Array) -> bool:
 
 def rank(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     """Sorted distinct values, and the position of each value among them."""
-    values = _normalize_zeros(values)
+    values = arrow.normalize_zeros(values)
     if _is_increasing(values):
         return values, np.arange(len(values), dtype=np.int64)
     encoded = values.dictionary_encode()

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import arrow, tuning
 from kartothek_cube.core.arrow import Ints, Mask, concat_promoted, lookup, replace_columns, to_numpy
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
@@ -210,7 +210,7 @@ def _find_runs(column: pa.ChunkedArray) -> _Runs | None:
 
 def rank_values(column: pa.ChunkedArray) -> Codes:
     """Dense ranks by value, nulls last."""
-    column = normalize_zeros(decode_dictionary(column))
+    column = arrow.normalize_zeros(decode_dictionary(column))
     if not len(column):
         return Codes(np.empty(0, np.int64), 1)
     encoded = column.combine_chunks().dictionary_encode()
@@ -276,13 +276,6 @@ def unify_types(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.Chunk
 def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values of a dictionary-encoded column; other columns unchanged."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def normalize_zeros(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats with 0.0 for -0.0, which are one value but two bit patterns; other columns unchanged."""
-    if pa.types.is_floating(column.type):
-        return pc.add(column, pa.scalar(0.0, column.type))
-    return column
 
 
 def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
@@ -530,7 +523,7 @@ def _encode_pair(left: Column, right: Column) -> JoinCodes:
     if numbers is not None:
         return _encode_by_grid(*numbers)
     # equal floats must have equal bits to be found by their hash
-    return _encode_by_hash(to_single_array(normalize_zeros(left)), to_single_array(normalize_zeros(right)))
+    return _encode_by_hash(*(to_single_array(arrow.normalize_zeros(side)) for side in (left, right)))
 
 
 def _encode_by_grid(left: Ints, right: Ints) -> JoinCodes:

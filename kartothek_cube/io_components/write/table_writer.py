@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import dataset_files, errors, evolution, index, naming, pandas_conversion, tuning
-from kartothek_cube.core.arrow import Ints, count_nulls, is_text, storage_type, widen
+from kartothek_cube.core.arrow import Ints, count_nulls, is_text, normalize_zeros, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.partition import PartitionTable, cells_suffix, encode_component
@@ -293,7 +293,7 @@ def index_entries(
         return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition), labels)
     codes = kernels.encode_ordered(values)
     distinct = kernels.take_values(values, kernels.last_rows(*codes), missing=False)
-    distinct = kernels.normalize_zeros(distinct).cast(widen(dtype))
+    distinct = normalize_zeros(distinct).cast(widen(dtype))
     ranks = kernels.make_dense(*codes)
     # marking all pairs in a mask is linear, while other pairs are sorted; the mask must not outgrow the rows
     if len(distinct) * len(starts) > max(8 * len(values), 1 << 16):

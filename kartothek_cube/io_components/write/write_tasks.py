@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import arrow, errors, naming, pandas_conversion, store
-from kartothek_cube.core.arguments import CallerLine
+from kartothek_cube.core.arguments import CallerLine, ensure_string_type
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
@@ -332,7 +332,7 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
     tables: list[pa.Table] = []
     for frame in frames:
         if isinstance(frame, pd.DataFrame):
-            _check_duplicates(spec, map(_text, frame.columns))
+            _check_duplicates(spec, map(ensure_string_type, frame.columns))
             check_index(spec, frame)
             if isinstance(frame.index, pd.MultiIndex):
                 frame = frame.reset_index(drop=True)
@@ -393,18 +393,15 @@ def check_index(spec: WriteSpec, frame: Any) -> None:
         return
     cube = spec.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    columns = {*keys, *spec.partition_on, *spec.types}.difference(map(_text, frame.columns))
-    dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
+    columns = {*keys, *spec.partition_on, *spec.types}.difference(map(ensure_string_type, frame.columns))
+    names = [ensure_string_type(name) for name in frame.index.names if name is not None]
+    dropped = [name for name in names if name in columns]
     if dropped:
         raise ValueError(
             f"Dataset {spec.name!r}: {', '.join(dropped)} of the cube "
             f"{'is' if len(dropped) == 1 else 'are'} in the index of the DataFrame, which is not stored; "
             "call reset_index()"
         )
-
-
-def _text(name: Any) -> str:
-    return name.decode("utf8") if isinstance(name, bytes) else str(name)
 
 
 def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:

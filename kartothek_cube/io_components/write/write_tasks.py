@@ -356,8 +356,6 @@ def _check_duplicates(spec: WriteSpec, names: Iterable[str]) -> None:
 def derive_columns(spec: WriteSpec, table: pa.Table) -> pa.Table:
     """Add the partition columns that are transforms; those that the input has are checked."""
     for transform in spec.transforms(table.column_names):
-        if len(set(table.column_names)) < table.num_columns:
-            break  # refused later
         _check_nulls(spec, "dimension", transform.column, table.column(transform.column))
         values = transform.apply(table.column(transform.column))
         position = table.schema.get_field_index(transform.name)
@@ -408,7 +406,6 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
     cube, columns, is_seed = spec.cube, set(names), spec.name == spec.cube.seed_dataset
     naming.check_column_names(names)
     where = f"dataset {spec.name!r}"
-    _check_duplicates(spec, names)
     dimensions = cube.dimension_columns
     if is_seed:
         errors.check_names(

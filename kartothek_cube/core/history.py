@@ -20,7 +20,7 @@ from kartothek_cube.core import clock, errors, hooks, naming
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import HeaderBlob, read_header
 from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
-from kartothek_cube.core.schema import SchemaWrapper, schema_from_bytes, schema_to_bytes
+from kartothek_cube.core.schema import SchemaWrapper, schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
 
 # The current state is the header and nothing else, as the format demands. Commits number the states in their
@@ -436,7 +436,7 @@ def load_snapshot(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:
     if fields["format"] not in ("json", "msgpack"):
         raise errors.CorruptDatasetError(key, f"the header has the unknown format {fields['format']!r}")
     header = parse_header(fields["header"], fields["format"], key)
-    schema = schema_from_bytes(fields["schema"], key)
+    schema = schema_file_from_bytes(fields["schema"], key).schema
     state = DatasetMetadata.load_from_dict(header, blobs, schema=schema, table_name=fields["table"])
     if state.uuid != uuid:
         raise errors.CorruptDatasetError(key, f"it is a state of dataset {state.uuid!r}")

@@ -662,13 +662,8 @@ def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> byte
     return bytes(sink.getvalue())
 
 
-def schema_from_bytes(buf: bytes, origin: str, schema_version: str | None = None) -> SchemaWrapper:
-    """Schema of a version in the content of a schema file; raises CorruptDatasetError (a ValueError)."""
-    return schema_file_from_bytes(buf, origin).of(schema_version)
-
-
 def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
-    """All schema versions in the content of a schema file; raises CorruptDatasetError."""
+    """All schema versions in the content of a schema file; raises CorruptDatasetError (a ValueError)."""
 
     def parse(content: bytes) -> VersionedSchema:
         schema = _read_arrow_schema(content, origin)
@@ -699,8 +694,9 @@ def read_schema_metadata(
 ) -> SchemaWrapper:
     """Load the schema of a table; its origin is the storage key.
 
-    ``schema_version`` is as in `schema_from_bytes`; ``exact`` requires that version. A missing file, or one
-    that does not hold the required version, is a KeyError, one that is no schema a CorruptDatasetError.
+    Without ``schema_version``, or if it is unknown, this is the current version; ``exact`` requires that it
+    is known. A missing file, or one that does not hold the required version, is a KeyError, one that is no
+    schema a CorruptDatasetError.
 
     >>> blobs = open_blobs("hmemory://")
     >>> _ = store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", blobs)

@@ -13,7 +13,7 @@ import pytest
 from kartothek_cube.core import common_metadata
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
-from kartothek_cube.core.schema import schema_from_bytes, schema_to_bytes
+from kartothek_cube.core.schema import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(
@@ -301,11 +301,12 @@ def test_schema_file():
     assert (footer.num_rows, footer.num_row_groups) == (0, 0)
     assert footer.schema.to_arrow_schema().field("t").type == pa.timestamp("us")
     assert "item" in [footer.schema.column(i).path.split(".")[-1] for i in range(footer.num_columns)]
-    restored = schema_from_bytes(content, "key")
+    restored = schema_file_from_bytes(content, "key").schema
     assert restored.equals(meta, check_metadata=True)
     assert restored.origin == {"key"}
     content = schema_to_bytes(pa.schema([("x", pa.int8())]))
-    assert schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"] == "int8"
+    restored = schema_file_from_bytes(content, "key").schema
+    assert restored.pandas_metadata["columns"][0]["pandas_type"] == "int8"
 
 
 def twice():
@@ -323,7 +324,7 @@ GOOD = schema_to_bytes(pa.schema([("x", pa.int64())]))
 )
 def test_schema_file_that_is_corrupt(content):
     with pytest.raises(CorruptDatasetError, match="'u/table/_common_metadata'"):
-        schema_from_bytes(content, "u/table/_common_metadata")
+        schema_file_from_bytes(content, "u/table/_common_metadata")
 
 
 @pytest.mark.parametrize("position", range(8, len(GOOD) - 8, 7))
@@ -331,7 +332,7 @@ def test_schema_file_with_a_flipped_byte(position):
     damaged = bytearray(GOOD)
     damaged[position] ^= 0xFF
     try:
-        assert isinstance(schema_from_bytes(bytes(damaged), "key"), SchemaWrapper)
+        assert isinstance(schema_file_from_bytes(bytes(damaged), "key").schema, SchemaWrapper)
     except CorruptDatasetError:
         pass
 

@@ -37,7 +37,7 @@ def test_round_trip():
     found = schemas.schema_file_from_bytes(schemas.schema_to_bytes(file), "k")
     assert (found.schema, found.version, dict(found.others)) == (A, "today", {"yesterday": B})
     for version, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
-        assert schemas.schema_from_bytes(schemas.schema_to_bytes(file), "k", version) == schema
+        assert found.of(version) == schema
     found = schemas.schema_file_from_bytes(schemas.schema_to_bytes(A), "k")
     assert (found.schema, found.version, dict(found.others)) == (A, None, {})
 
@@ -98,7 +98,7 @@ def test_writers_after_an_interrupted_overwrite(memory):
     interrupted(memory)
     api.update_dataset_from_dataframes([OLD], memory, "u")
     assert api.read_table("u", memory)["x"].tolist() == [1, 1]
-    assert schemas.schema_from_bytes(content(memory), "k").names == ["x"]
+    assert schemas.schema_file_from_bytes(content(memory), "k").schema.names == ["x"]
     assert api.verify_dataset("u", memory).ok
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import decimal
 import re
@@ -291,6 +292,16 @@ def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
 def normalize_zeros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Floats with 0.0 for -0.0, which are one value but two bit patterns; other values unchanged."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """A schema as text."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """Reverse :func:`encode_schema`; raises ValueError or OSError."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
 
 
 def zero_column_table(length: int) -> pa.Table:

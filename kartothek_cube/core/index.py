@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import datetime
 import logging
@@ -344,7 +343,7 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     ) as writer:
         for start, stop in pairwise(_row_groups(columns).tolist()):
             _write_group(writer, replace(columns, values=values), start, stop)
-        writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(schema.serialize()).decode()})
+        writer.add_key_value_metadata({"ARROW:schema": arrow.encode_schema(schema)})
     return bytes(sink.getvalue())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -609,8 +607,7 @@ def encode_version(file: VersionedSchema) -> dict[bytes, bytes]:
     content: dict[str, Any] = {"creation_time": file.version, "commit": gen_uuid()}
     if file.others:
         content["others"] = {
-            version: base64.b64encode(other.internal().serialize().to_pybytes()).decode()
-            for version, other in file.others.items()
+            version: arrow.encode_schema(other.internal()) for version, other in file.others.items()
         }
     return {VERSIONS_KEY: json.dumps(content).encode()}
 
@@ -636,9 +633,8 @@ def decode_version(
 
 def _parse_schema(text: Any, origin: str) -> SchemaWrapper:
     try:
-        content = base64.b64decode(text, validate=True)
-        return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
-    except (TypeError, binascii.Error, pa.ArrowException, OSError, ValueError) as error:
+        return SchemaWrapper(arrow.decode_schema(text), origin)
+    except (TypeError, pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDatasetError(origin, f"one of its schema versions is no schema: {error}") from error
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
+from kartothek_cube.core import arrow
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
@@ -175,7 +176,7 @@ class CubeTable:
 
     def _conditions_of_source(self) -> list[Condition]:
         """The conditions for clients of Spark Connect, which see the text of plans alone."""
-        types = base64.b64encode(self._types.serialize()).decode()
+        types = arrow.encode_schema(self._types)
         source = self._spark.read.format(FilterSource.name()).option("types", types).schema(self._cells)
         match = _ANSWER.search(_explain(self._apply(source.load())))
         conditions: list[Condition] = unpickle(base64.b64decode(match.group(1))) if match else []
@@ -262,7 +263,7 @@ class FilterSource(ds.DataSource):
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         """The reader that answers."""
-        return _FilterReader(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.options["types"]))))
+        return _FilterReader(arrow.decode_schema(self.options["types"]))
 
 
 class _FilterReader(ds.DataSourceReader):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import math
@@ -455,16 +454,6 @@ def struct_type(fields: Iterable[pa.Field]) -> dict[str, Any]:
 def has_null_type(dtype: pa.DataType) -> bool:
     """Whether a type, or a part of it, is that of a column without values."""
     return pat.is_null(dtype) or any(has_null_type(dtype.field(n).type) for n in range(dtype.num_fields))
-
-
-def encode_schema(schema: pa.Schema) -> str:
-    """A schema as text, for the configuration of a table."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def decode_schema(text: str) -> pa.Schema:
-    """Reverse :func:`encode_schema`; raises ValueError."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
 
 
 # -- partition keys --------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | No
         return None
     text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
     with suppress(ValueError, OSError):
-        return None if text is None else delta_log.decode_schema(text)
+        return None if text is None else arrow.decode_schema(text)
     return None
 
 
@@ -433,7 +433,7 @@ def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_lo
     from kartothek_cube.io_components.publication import iceberg
 
     assert log.metadata is not None
-    files = delta_log.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
+    files = arrow.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
     uuid, keys = table.state.uuid, map(table.schema.field, table.state.partition_keys)
     typed = [field for field in files if not delta_log.has_null_type(field.type)]
     schema = pa.schema([*((key.name, _table_type(uuid, key, is_key=True)) for key in keys), *typed])
@@ -528,7 +528,7 @@ def _metadata(
     if len(columns) == len(table.state.partition_keys):
         text = "no column in its files has a value so far, and a Delta table needs one with a type"
         raise _refused(uuid, text)
-    old, file_schema = log.metadata or {}, delta_log.encode_schema(pa.schema(files))
+    old, file_schema = log.metadata or {}, arrow.encode_schema(pa.schema(files))
     return {
         "id": old.get("id") or str(gen_uuid_object()),
         "name": table.state.uuid,

@@ -213,7 +213,7 @@ def _sort_input(spec: WriteSpec, table: pa.Table) -> pa.Table:
 
 def is_frame(obj: Any) -> bool:
     """Whether an object is a table by itself, and not a collection of tables."""
-    return isinstance(obj, pd.DataFrame | pa.Table | pa.RecordBatch) or hasattr(obj, "__arrow_c_stream__")
+    return isinstance(obj, pd.DataFrame) or hasattr(obj, "__arrow_c_stream__")
 
 
 def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:

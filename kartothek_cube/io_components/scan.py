@@ -67,8 +67,7 @@ class FileRows(NamedTuple):
 
 #: not empty in a forked process: the threads of Polars do not survive a fork, and it would wait for them
 _FORKS: list[None] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=partial(_FORKS.append, None))
+os.register_at_fork(after_in_child=partial(_FORKS.append, None))
 
 
 class Scan(NamedTuple):

@@ -73,8 +73,7 @@ def _after_fork() -> None:
     _state = _ProcessState(forked="obstore" in sys.modules)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def load_library(kind: str) -> ObstoreModules:

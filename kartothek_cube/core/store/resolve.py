@@ -21,7 +21,7 @@ from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
-from kartothek_cube.core.store import blob_store, object_store, object_url
+from kartothek_cube.core.store import blob_store, local, object_store, object_url
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
@@ -497,22 +497,14 @@ def _is_directory(store: Any) -> bool:
     """Whether this is exactly a store in a directory; subclasses and patched methods may differ."""
     kind = type(store)
     return (
-        os.name == "posix"
-        and kind.__name__ in _LOCAL_CLASSES
+        kind.__name__ in _LOCAL_CLASSES
         and kind.__module__.partition(".")[0] in _LOCAL_PACKAGES
         and not [name for name in vars(store) if callable(getattr(kind, name, None))]
         and isinstance(store.root, str)
     )
 
 
-def _make_local_driver(store: Any) -> blob_store.BlobStore:
-    # needs fcntl, which only POSIX systems have
-    from kartothek_cube.core.store.local import LocalBlobStore
-
-    return LocalBlobStore(store)
-
-
-register_driver(_is_directory, _make_local_driver)
+register_driver(_is_directory, local.LocalBlobStore)
 register_driver(lambda store: type(store) is object_store.ObjectStore, lambda store: store.blobs)
 register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import UserList
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.schema import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
@@ -33,7 +34,7 @@ from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, Rea
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
-from kartothek_cube.io_components.write.write_plan import WritePlan, Written
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -58,29 +59,34 @@ def _find_dataset(update: _UpdateDataset) -> DatasetFactory:
     return dataset
 
 
-def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[str]) -> dd.DataFrame | None:
-    """The input, repartitioned and shuffled."""
+#: arguments that name columns of the input
+_COLUMN_ARGUMENTS = ("secondary_indices", "sort_partitions_by", "bucket_by")
+
+
+def _arrange_rows(write: _StoreDataset | _UpdateDataset, spec: WriteSpec) -> dd.DataFrame | None:
+    """The input, repartitioned and shuffled; its columns are checked before anything is computed."""
     if write.ddf is None:
         return None
     if not isinstance(write.ddf, dd.DataFrame):
         raise TypeError(f"ddf must be a dask DataFrame but is {type(write.ddf).__name__}")
     rows: dd.DataFrame = write.ddf
     ratio: Any = write.repartition_ratio
-    if ratio:
-        if not isinstance(ratio, Real) or ratio < 0:
+    if ratio is not None:
+        if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) < math.inf:
             raise ValueError(f"repartition_ratio must be a positive number but is {ratio!r}")
         rows = rows.repartition(npartitions=math.ceil(rows.npartitions / ratio))
+    given = {name: normalize_arg(name, getattr(write, name)) for name in _COLUMN_ARGUMENTS}
+    for name, columns in {**given, "partition_on": spec.partition_on}.items():
+        errors.check_names(f"{name}: ", "column", columns or (), rows.columns)
     if not write.shuffle:
         return rows
-    errors.check_names("partition_on: ", "column", partition_on, rows.columns)
-    by = normalize_arg("bucket_by", write.bucket_by)
-    return shuffle_by_key(rows, partition_on, by, write.num_buckets)
+    return shuffle_by_key(rows, spec.partition_on, given["bucket_by"], write.num_buckets, spec.types)
 
 
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each partition in one task, then commit."""
     plan = plan_write(write)
-    rows = _arrange_rows(write, plan.spec.partition_on)
+    rows = _arrange_rows(write, plan.spec)
     parts = [] if rows is None else rows.to_delayed()
     run = _write_buckets if write.shuffle else _write_partition
     return write_as_delayed(write, plan, parts[:1], [TaskRef(part.key) for part in parts], run)
@@ -322,7 +328,10 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
     by_first = {rows[0]: rows for rows in groups.values()}
     first = np.array(sorted(by_first), dtype=np.int64)
     nested = _nested_columns(partition)
-    table = pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True)
+    plain = partition.drop(columns=nested)
+    # pandas warns of names of several types, and Arrow has texts alone
+    plain.columns = pd.Index(list(map(str, plain.columns)))
+    table = pa.Table.from_pandas(plain, preserve_index=True)
     # categories with 32-bit codes, so that those of other partitions fit as well
     for number, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
@@ -341,26 +350,52 @@ def _compress(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpack_payload(df: dd.DataFrame, unpack_meta: pd.DataFrame) -> dd.DataFrame:
+def unpack_payload(
+    df: dd.DataFrame, unpack_meta: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
+) -> dd.DataFrame:
     """Undo :func:`pack_payload`, given a frame without rows; nothing is computed."""
-    unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, meta=unpack_meta)
+    unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, types, meta=unpack_meta)
     return unpacked
 
 
-def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) -> pd.DataFrame:
-    """Undo :func:`pack_payload_pandas`: rows key by key, with their original row labels."""
+def unpack_payload_pandas(
+    partition: pd.DataFrame, unpack_meta: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
+) -> pd.DataFrame:
+    """Undo :func:`pack_payload_pandas`: rows key by key, with their original row labels.
+
+    Rows of other types than the stored ones (`types`) are converted, or a SchemaConflictError, as without a
+    shuffle.
+    """
     tables = [pa.ipc.open_stream(payload).read_all() for payload in partition[PAYLOAD]]
     if not tables:
         return unpack_meta
+    tables = _decode_mixed([pandas_conversion.restore_types(table, types or {}) for table in tables])
+    validate_compatible(
+        [SchemaWrapper(t.schema.remove_metadata(), "partitions of the DataFrame") for t in tables],
+        ignore_pandas=True,
+    )
     # a column may have had no values in some tables, or other categories
     table = arrow.concat_promoted(tables).unify_dictionaries()
     nested = _nested_columns(unpack_meta)
     frame: pd.DataFrame = table.drop_columns(nested).to_pandas()
-    arrays = {name: pd.arrays.ArrowExtensionArray(table[name]) for name in nested}
-    frame = frame.assign(**arrays)
-    # Arrow has names for columns of numbers
-    frame.columns = pd.Index(list(map(str, frame.columns)))
+    # pandas makes floats of integers beside nulls
+    floats = [str(name) for name, dtype in frame.dtypes.items() if pd.api.types.is_float_dtype(dtype)]
+    rounded = [name for name in floats if pa.types.is_integer(table.schema.field(name).type)]
+    frame = frame.assign(**{name: pd.arrays.ArrowExtensionArray(table[name]) for name in [*nested, *rounded]})
     return frame[list(map(str, unpack_meta.columns))].set_axis(unpack_meta.columns, axis=1)
+
+
+def _decode_mixed(tables: list[pa.Table]) -> list[pa.Table]:
+    """The tables, without categories in columns that have plain values in others."""
+    plain = {f.name for t in tables for f in t.schema if not pa.types.is_dictionary(f.type)}
+    decoded = []
+    for table in tables:
+        for i, field in enumerate(table.schema):
+            if field.name in plain and pa.types.is_dictionary(field.type):
+                values = table.column(i).cast(field.type.value_type)
+                table = table.set_column(i, field.name, values)
+        decoded.append(table)
+    return decoded
 
 
 def _nested_columns(frame: pd.DataFrame) -> list[str]:
@@ -377,21 +412,60 @@ _KTK_HASH_BUCKET = "__KTK_HASH_BUCKET"
 
 
 def shuffle_by_key(
-    ddf: dd.DataFrame, keys: Sequence[str], bucket_by: str | Iterable[str] | None, num_buckets: int | None
+    ddf: dd.DataFrame,
+    keys: Sequence[str],
+    bucket_by: str | Iterable[str] | None,
+    num_buckets: int | None,
+    types: Mapping[str, pa.DataType],
 ) -> dd.DataFrame:
-    """Collect the rows of each key and bucket in one partition; nothing is computed."""
+    """Collect the rows of each key and bucket in one partition; nothing is computed.
+
+    `types` are those of stored columns.
+    """
     given: Any = num_buckets
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
         raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
     num_buckets = int(given)
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
     errors.check_names("Cannot bucket by ", "column", columns, ddf.columns)
-    meta = _hash_bucket(ddf._meta, columns, num_buckets)
-    numbered = ddf.map_partitions(_hash_bucket, columns, num_buckets, meta=meta)
+    for reserved in {_KTK_HASH_BUCKET, PAYLOAD}.intersection(ddf.columns):
+        raise ValueError(f"Column {reserved!r} has a name that the shuffle needs; rename it")
+    meta = _number_rows(ddf._meta, ddf._meta, keys, columns, num_buckets)
+    numbered = ddf.map_partitions(_number_rows, ddf._meta, keys, columns, num_buckets, meta=meta)
     by = [*keys, _KTK_HASH_BUCKET]
     method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
     packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
-    return unpack_payload(packed, numbered._meta)
+    return unpack_payload(packed, numbered._meta, types)
+
+
+def _number_rows(
+    df: pd.DataFrame, meta: pd.DataFrame, keys: Sequence[str], columns: Sequence[str], num_buckets: int
+) -> pd.DataFrame:
+    """The frame with the number of the bucket of each row, and keys of the same type in all partitions."""
+    # equal values of other types have other hashes: 1 and 1.0, or one time in two units
+    keyed = df.assign(**{key: _cast_like(df[key], meta[key].dtype) for key in keys})
+    hashed = {column: _cast_like(keyed[column], meta[column].dtype) for column in columns}
+    numbers = _hash_bucket(pd.DataFrame(hashed), None, num_buckets)[_KTK_HASH_BUCKET]
+    return keyed.assign(**{_KTK_HASH_BUCKET: numbers})
+
+
+def _cast_like(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
+    """The values of a partition with the type that the meta tells."""
+    if column.dtype == dtype or isinstance(dtype, pd.CategoricalDtype):
+        return column
+    is_null = column.isna()
+    try:
+        # integers beside nulls; their hashes are those of the type without nulls
+        nullable: Any = "Int64" if pd.api.types.is_integer_dtype(dtype) and is_null.any() else dtype
+        cast: pd.Series[Any] = column.astype(nullable)
+        if (is_null | (cast == column)).all():
+            return cast
+    except (TypeError, ValueError):
+        pass  # the error below names the column
+    raise errors.SchemaConflictError(
+        f"Column {column.name!r} is {column.dtype} in a partition of the DataFrame but {dtype} in its meta,"
+        " and some of the values do not fit; convert it with astype, or correct the meta"
+    )
 
 
 def _hash_bucket(df: pd.DataFrame, subset: Sequence[str] | None, num_buckets: int) -> pd.DataFrame:

@@ -122,7 +122,9 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
     for name, frame in frames.items():
         spec = plan.specs[name]
         derived = frame.map_partitions(_derive_columns, spec, meta=_derive_columns(frame._meta, spec))
-        frames[name] = shuffle_by_key(derived, spec.partition_on, build.bucket_by, build.num_buckets)
+        frames[name] = shuffle_by_key(
+            derived, spec.partition_on, build.bucket_by, build.num_buckets, spec.types
+        )
     return _write_partitions(plan, frames, _write_buckets)
 
 

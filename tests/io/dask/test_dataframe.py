@@ -6,10 +6,12 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
+from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.io import eager
 from kartothek_cube.io.dask import dataframe
 from kartothek_cube.io_components import dataset_read
@@ -378,7 +380,6 @@ def test_an_update_with_other_columns(store):
     assert as_dict(result) == {"x": [1, 2, 3], "z": [None, None, 1.5]}
 
 
-@pytest.mark.filterwarnings("ignore:The DataFrame has column names of mixed type")
 def test_shuffles_take_columns_of_numbers_and_numbers_of_numpy(store):
     df = pd.DataFrame({"p": [1, 2, 1], 0: [1.0, 2.0, 3.0]})
     options = {"partition_on": "p", "shuffle": True, "num_buckets": np.int64(2)}
@@ -388,7 +389,106 @@ def test_shuffles_take_columns_of_numbers_and_numbers_of_numpy(store):
     assert found["0"].tolist() == [1.0, 2.0, 3.0] and found["p"].tolist() == [1, 2, 1]
 
 
-@pytest.mark.parametrize("arguments", [{"repartition_ratio": -1}, {"shuffle": True, "num_buckets": True}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"repartition_ratio": ratio} for ratio in (-1, 0, True, float("nan"), float("inf"))),
+        {"shuffle": True, "num_buckets": True},
+    ],
+    ids=str,
+)
 def test_wrong_numbers_are_refused(store, arguments):
     with pytest.raises(ValueError, match="must be a positive"):
         dataframe.update_dataset_from_ddf(ddf_of(DF), store, "u", **arguments)
+
+
+BIG, DAYS = 2**53 + 1, pd.to_datetime(np.arange(40), unit="D")
+
+
+def of_partitions(*frames):
+    """A dask DataFrame with the meta of the first partition, whatever the others are."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_delayed(list(map(dask.delayed, frames)), meta=frames[0][:0], verify_meta=False)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        [pd.Series([BIG, None], dtype=object), [BIG, 3]],
+        [[BIG, 3], pd.array([4, None], "Int64")],
+        [[1, BIG], pd.Series([None, None], dtype=object)],
+        [pd.array([2**64 - 1, None], "UInt64"), np.array([1, 2], "uint64")],
+        [["a", "b"], pd.Categorical(["a", None])],
+        [pd.Categorical(["a", "b"]), ["a", "c"]],
+    ],
+)
+def test_a_shuffle_changes_neither_values_nor_types(store, partitions):
+    ddf = of_partitions(*(pd.DataFrame({"p": [1, 2], "v": values}) for values in partitions))
+    for uuid, shuffle in (("plain", False), ("shuffled", True)):
+        compute(dataframe.store_dataset_from_ddf(ddf, store, uuid, partition_on="p", shuffle=shuffle))
+    plain, shuffled = (eager.read_table(uuid, store) for uuid in ("plain", "shuffled"))
+    keys = ["p", "v"]
+    pd.testing.assert_frame_equal(
+        plain.sort_values(keys, ignore_index=True), shuffled.sort_values(keys, ignore_index=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "values, same",
+    [
+        (np.arange(40), np.arange(40.0)),
+        (np.arange(40), pd.array([*range(39), None], "Int64")),
+        (np.arange(40), pd.Series(range(40), dtype=object)),
+        (np.arange(40) / 2, (np.arange(40) / 2).astype("float32")),
+        (DAYS.as_unit("ns"), DAYS.as_unit("us")),
+    ],
+    ids=["float", "nullable", "object", "float32", "unit"],
+)
+def test_equal_values_of_other_types_are_in_one_bucket(values, same):
+    shuffled = dataframe.shuffle_by_key(
+        of_partitions(*(pd.DataFrame({"p": 0, "k": k, "v": 1}) for k in (values, same))),
+        ["p"],
+        "k",
+        4,
+        {"k": pa.float64()} if same.dtype == float else {},
+    )
+    buckets = [set(rows["k"].dropna()) for part in partitions(shuffled) for rows in dataframe.buckets(part)]
+    assert len(buckets) == 4
+    assert len(set.union(*buckets)) == sum(map(len, buckets))
+
+
+def test_keys_of_several_units_are_one_partition(store):
+    frames = (pd.DataFrame({"p": DAYS[:5].as_unit(unit), "x": 1}) for unit in ("ns", "us"))
+    ddf = of_partitions(*frames)
+    dataset = compute(dataframe.store_dataset_from_ddf(ddf, store, "u", partition_on="p", shuffle=True))
+    assert len(dataset.partitions) == 5
+
+
+@pytest.mark.parametrize(
+    "first, second, text",
+    [
+        (
+            [BIG],
+            [0.5],
+            "^Column 'v' is float64 in a partition of the DataFrame but int64 in its meta.*astype",
+        ),
+        ([DATE(2020, 1, 1)], pd.to_datetime(["2020-01-01"]), r"(?s)partitions of the DataFrame.*v .*date32"),
+    ],
+)
+def test_partitions_of_other_kinds_are_a_conflict(store, first, second, text):
+    ddf = of_partitions(*(pd.DataFrame({"p": [1], "v": values}) for values in (first, second)))
+    lazy = dataframe.store_dataset_from_ddf(ddf, store, "u", partition_on="p", shuffle=True)
+    with pytest.raises(SchemaConflictError, match=text):
+        compute(lazy)
+
+
+@pytest.mark.parametrize("argument", ["partition_on", "secondary_indices", "sort_partitions_by", "bucket_by"])
+def test_columns_that_do_not_exist_are_refused_before_the_input_is_computed(store, argument):
+    with pytest.raises(ValueError, match=f"^{argument}: unknown column nope; available: "):
+        dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", **{argument: "nope"})
+
+
+@pytest.mark.parametrize("name", ["__KTK_HASH_BUCKET", "__KTK_PAYLOAD"])
+def test_names_of_the_shuffle_are_refused(store, name):
+    with pytest.raises(ValueError, match=f"{name}.*rename"):
+        dataframe.store_dataset_from_ddf(ddf_of(DF.assign(**{name: 1})), store, "u", shuffle=True)

@@ -637,9 +637,12 @@ class IndexBase(arguments.CopyMixin):
         return set(self._data().labels_matching(self.mask(op, value)).to_pylist())
 
     def observed_values(self, date_as_object: bool = True) -> npt.NDArray[Any]:
-        """All values, sorted; dates as :class:`datetime.date` or as ``datetime64[ns]``."""
+        """All values, sorted; dates as :class:`datetime.date` or as ``datetime64[ns]``.
+
+        Times with a zone are :class:`pandas.Timestamp`.
+        """
         values = self._data().values
-        if not pat.is_date(values.type):
+        if not (pat.is_date(values.type) or arrow.has_zone(values.type)):
             return arrow.to_numpy(values)
         frame = pandas_conversion.to_pandas(pa.table({"": values}), dates_as_object=date_as_object)
         return frame[""].to_numpy()

@@ -237,20 +237,22 @@ def _merge_values(values: list[Any], append_to_list: bool) -> tuple[bool, Any]:
 
 
 def align_categories(dfs: Sequence[pd.DataFrame], categoricals: Iterable[str]) -> list[pd.DataFrame]:
-    """Copies of frames with the same categories in categorical columns, so that a concatenation keeps them.
+    """Copies of frames with the same categories in the given columns, so that a concatenation keeps them.
 
-    The categories are those of the longest frame, then all others in sorted order.
+    Plain columns become categorical. The categories are those of the longest frame, then all others in sorted
+    order.
 
     >>> north = pd.DataFrame({"CITY": pd.Categorical(["Kiel", "Bremen"])})
     >>> south = pd.DataFrame({"CITY": pd.Categorical(["Ulm"])})
     >>> align_categories([north, south], ["CITY"])[1]["CITY"].cat.categories.tolist()
     ['Bremen', 'Kiel', 'Ulm']
     """
-    aligned = list(dfs)
+    columns = list(categoricals)
+    aligned = [df.astype(dict.fromkeys(columns, "category")) for df in dfs]
     if not aligned:
         return aligned
     longest = max(aligned, key=len)
-    for column in categoricals:
+    for column in columns:
         first = longest[column].cat.categories
         others = {value for df in aligned for value in df[column].cat.categories}.difference(first)
         categories = [*first, *sorted(others)]

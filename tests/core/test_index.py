@@ -268,6 +268,11 @@ def test_operators_of_dates_and_nulls():
         ({2: ["a"], 1: ["a"]}, True, np.array([1, 2])),
         ({"b": ["a"], "a": ["a"]}, True, np.array(["a", "b"], dtype=object)),
         ({STAMP: ["a"]}, True, np.array([STAMP], dtype="datetime64[ns]")),
+        (
+            {STAMP.tz_localize("Asia/Tokyo"): ["a"]},
+            True,
+            np.array([STAMP.tz_localize("Asia/Tokyo")], dtype=object),
+        ),
         ({True: ["a"]}, True, np.array([True])),
         ({}, True, np.array([], dtype=np.int64)),
     ],

@@ -160,6 +160,14 @@ def with_zone_of(t: pa.DataType, stored: pa.DataType) -> pa.DataType:
     return pa.timestamp(t.unit, stored.tz) if pat.is_timestamp(t) and pat.is_timestamp(stored) else t
 
 
+@lru_cache(maxsize=1024)
+def without_zones(t: pa.DataType) -> pa.DataType:
+    """The type with all its timestamps without a zone."""
+    if pat.is_timestamp(t):
+        return pa.timestamp(t.unit)
+    return _rebuild_nested(t, without_zones) if contains_type(t, has_zone) else t
+
+
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The type of a column that has the same type in two schemas, but for nulls and times."""
     if pat.is_null(a):

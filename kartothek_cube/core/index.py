@@ -20,7 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arguments, arrow, clock, errors, expressions, naming, pandas_conversion
+from kartothek_cube.core import (
+    arguments,
+    arrow,
+    clock,
+    errors,
+    expressions,
+    naming,
+    old_parquet,
+    pandas_conversion,
+)
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, get_required, open_blobs
@@ -461,7 +470,8 @@ def _read_table(buf: bytes, row_groups: Sequence[int] | None) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(content), metadata=plain.metadata, read_dictionary=labels)
     # Arrow cannot read encoded lists of several row groups at once
     numbers = range(file.num_row_groups) if row_groups is None else row_groups
-    return pa.concat_tables([file.read_row_group(i) for i in numbers] or [plain.read_row_groups([])])
+    table = pa.concat_tables([file.read_row_group(i) for i in numbers] or [plain.read_row_groups([])])
+    return old_parquet.cast_times(table, plain.metadata)
 
 
 def _check_columns(table: pa.Table, column: str, key: str) -> None:
@@ -893,10 +903,12 @@ class ExplicitSecondaryIndex(IndexBase):
             # a row group again: 0.0003 s, where parsing it takes 0.003
             key_of_part = cache_key if numbers is None else (*cache_key, *numbers)
             columns = CACHE.parse(key_of_part, compared, lambda _: parse(), _memory_size)
-        file_dtype, dtype = columns.values.type, self.dtype
-        # a file without Arrow's own schema says UTC, whatever the zone is
-        are_zoned = all(pat.is_timestamp(t) and t.tz for t in (dtype, file_dtype) if t is not None)
-        if not (dtype is None or arrow.same_type(dtype, file_dtype) or are_zoned):
+        dtype = self.dtype
+        if dtype is not None:
+            # a file without Arrow's own schema says UTC or nothing, whatever the zone is
+            columns = columns.cast(arrow.with_zone_of(columns.values.type, dtype))
+        file_dtype = columns.values.type
+        if not (dtype is None or arrow.same_type(dtype, file_dtype)):
             problem = f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             raise errors.CorruptDatasetError(key, problem)
         if dtype is None or not dtype.equals(file_dtype):

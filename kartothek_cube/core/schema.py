@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, caching, naming, pandas_conversion
+from kartothek_cube.core import arrow, caching, naming, old_parquet, pandas_conversion
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names, nearest_names
 from kartothek_cube.core.store import BlobStore, StoreInput, get_required, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
@@ -673,7 +673,7 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
 
 def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:
     try:
-        schema = pq.read_schema(pa.BufferReader(content))
+        schema = old_parquet.schema_of_footer(pq.read_metadata(pa.BufferReader(content)))
         _ = schema.names  # decoded lazily: raises here if they are malformed
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDatasetError(origin, f"not the schema of a table: {error}") from error

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, caching, expressions, naming, pandas_conversion, tuning
+from kartothek_cube.core import arrow, caching, expressions, naming, old_parquet, pandas_conversion, tuning
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore
@@ -51,6 +51,8 @@ class _FileSchema(NamedTuple):
     """What the footer of a Parquet file tells."""
 
     columns: pa.Schema
+    #: whether Polars reads such a file at all, whichever columns
+    is_for_polars: bool
     #: whether statistics of row groups, by which Polars skips these, are by a writer that is known
     has_reliable_statistics: bool
     #: bytes of the file
@@ -228,6 +230,8 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
     else:
         file = _read_schema(blobs, key)
     stored = file.columns
+    if not file.is_for_polars:
+        return None
     columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
     where = scan.filters[0] if scan.filters else None
     names = tuple(dict.fromkeys([*columns, *sorted(expressions.columns_of(where))]))
@@ -243,10 +247,8 @@ def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> 
     """Rows of scans; None for those that are none, or whose files turn out to have other types."""
     errors = _import_polars().exceptions
     try:
-        try:
-            found = _collect_all(scans)
-        except (errors.SchemaError, errors.PanicException):
-            # a file has other types than the first one, perhaps one that Polars lacks
+        found = _collect_uniform(scans)
+        if found is None:
             scans = [scan and _widen(blobs, scan) for scan in scans]
             try:
                 found = _collect_all(scans)
@@ -262,6 +264,14 @@ def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> 
         return found
     # outside of the handler: errors of object stores may show secrets, so they must not become the context
     raise problem
+
+
+def _collect_uniform(scans: Sequence[_PolarsScan | None]) -> list[FileRows | None] | None:
+    """Rows of all scans; None if a file may have other types than the first one, perhaps one Polars lacks."""
+    errors = _import_polars().exceptions
+    with suppress(errors.SchemaError, errors.PanicException, errors.ComputeError):
+        return _collect_all(scans)
+    return None
 
 
 def _keys(scans: Sequence[_PolarsScan | None]) -> list[str]:
@@ -354,7 +364,8 @@ def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
     names, threads = tuple(scan.types.names), 1 if blobs.is_local else tuning.REMOTE_REQUESTS
 
     def types_of(key: str) -> pa.Schema | None:
-        return _select_types(_read_schema(blobs, key).columns, names, scan.scan.schema)
+        file = _read_schema(blobs, key)
+        return _select_types(file.columns, names, scan.scan.schema) if file.is_for_polars else None
 
     schemas = list(runtime.ordered_map(types_of, scan.scan.keys, threads))
     if None in schemas:
@@ -446,11 +457,12 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
 
 def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
     is_reliable = footer.created_by.startswith("parquet-cpp-arrow")
-    return _FileSchema(_columns_of_footer(footer), is_reliable, size, footer.num_rows)
+    is_for_polars = not old_parquet.has_untyped_nulls(footer)
+    return _FileSchema(_columns_of_footer(footer), is_for_polars, is_reliable, size, footer.num_rows)
 
 
 def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
-    schema = parquet.columns_of_file(footer.schema.to_arrow_schema())
+    schema = parquet.columns_of_file(old_parquet.schema_of_footer(footer))
     written = (footer.metadata or {}).get(b"ARROW:schema")
     if written and any(map(pat.is_date32, schema.types)):
         # pyarrow writes date64 as days and reads date32; Polars goes by the type that was written

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, clock, expressions, pandas_conversion
+from kartothek_cube.core import arrow, clock, expressions, old_parquet, pandas_conversion
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -45,7 +45,7 @@ def read_parquet(
     # schema. `name` is that of the file in errors. `row_index` adds the index of the stored frame, which
     # the rows keep, unless it is 0, 1, 2, ...
     with _convert_errors(source, name), _open(source) as file:
-        stored = file.schema_arrow
+        stored = old_parquet.restore_zones(file.schema_arrow, file.metadata)
         available = stored if mapping is None else mapping.schema_of(stored)
         where = expressions.bind(predicates, available if schema is None else schema)
         if columns is None:
@@ -83,10 +83,14 @@ def _decode(file: pq.ParquetFile, columns: Sequence[str], mapping: ColumnMapping
     if mapping is None:
         if not columns:
             return arrow.zero_column_table(length)
-        return arrow.convert_layouts(file.read(list(columns)))
+        return _read_columns(file, columns)
     stored = [n for column in columns if (n := mapping.stored_name(column, in_file)) is not None]
-    table = arrow.convert_layouts(file.read(stored)) if stored else pa.table({})
+    table = _read_columns(file, stored) if stored else pa.table({})
     return mapping.adapt(table, columns, length)
+
+
+def _read_columns(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    return arrow.convert_layouts(old_parquet.cast_times(file.read(list(columns)), file.metadata))
 
 
 def _open(source: Source) -> pq.ParquetFile:
@@ -181,7 +185,8 @@ def _stored_index(file: pq.ParquetFile, *, is_filtered: bool) -> tuple[pa.Field,
     length, start, step, values = file.metadata.num_rows, 0, 1, None
     if isinstance(listed, str) and listed in schema.names:
         # a thread of Arrow would release the memory of Python
-        values = pandas_conversion.from_file(file.read([listed], use_threads=False)).column(0)
+        table = old_parquet.cast_times(file.read([listed], use_threads=False), file.metadata)
+        values = pandas_conversion.from_file(table).column(0)
     elif isinstance(listed, dict) and listed.get("kind") == "range":
         bounds = [bound for bound in (listed.get("start"), listed.get("step")) if type(bound) is int]
         start, step = bounds if len(bounds) == 2 else (0, 1)

@@ -15,7 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import arguments, arrow, dataset_files, errors, factory, history, naming, pruning
+from kartothek_cube.core import (
+    arguments,
+    arrow,
+    dataset_files,
+    errors,
+    factory,
+    history,
+    naming,
+    old_parquet,
+    pruning,
+)
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import constants, discover
@@ -484,7 +494,7 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         if types is None:
             return None
         footers = [parquet.read_footer(blobs, f)[0] for f in files if f.endswith(naming.PARQUET_FILE_SUFFIX)]
-        merged = validate_compatible(make_meta(f.schema.to_arrow_schema(), key) for f in footers)
+        merged = validate_compatible(make_meta(old_parquet.schema_of_footer(f), key) for f in footers)
     except (errors.CorruptDatasetError, KeyError, ValueError):
         # damaged or missing data files, and other datasets, are problems of their own
         return None
@@ -550,7 +560,7 @@ def _check_file(
         if key.endswith(naming.PARQUET_FILE_SUFFIX):
             # reads give times the zone of the schema
             footer, _ = parquet.read_footer(blobs, key)
-            schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
+            schema, rows = old_parquet.schema_of_footer(footer), footer.num_rows
             schema = schema if context.mapping is None else context.mapping.schema_of(schema)
     except KeyError:
         return VerifyResult((Problem(context.uuid, "missing-file", key, "the file does not exist"),))
@@ -711,6 +721,8 @@ def _index_problems(
         return
     if dataset.schema is not None:
         dtype = dataset.schema.field(column).type if column in dataset.schema.names else None
+        # reads give times the zone of the schema
+        data = data if dtype is None else data.cast(arrow.with_zone_of(data.values.type, dtype))
         if dtype is None or not (pa.types.is_null(dtype) or data.values.type.equals(dtype)):
             text = f"the index of {column} has type {data.values.type}, but the dataset says {dtype}"
             yield Problem(uuid, "index-type", key, text, column)

@@ -148,6 +148,15 @@ def test_only_nothing(io, memory, nothing):
     assert all_rows(io.read(memory)) == [rows(XY)]
 
 
+@pytest.mark.parametrize("nothing", [None, []])
+@pytest.mark.parametrize("options", [{}, {"partition_on": ["p"]}])
+def test_nothing_does_not_replace_a_dataset(io, memory, nothing, options):
+    io.store(memory, [XY.assign(p=1)], **options)
+    with pytest.raises(ValueError, match="no input for 'u'"):
+        io.store(memory, [nothing], overwrite=True, **options)
+    assert len(api.read_table("u", memory)) == len(XY)
+
+
 def test_random_uuid(memory):
     first, second = (api.store_dataframes_as_dataset(memory, None, [XY]) for _ in range(2))
     assert first.uuid != second.uuid

@@ -168,10 +168,35 @@ def without_zones(t: pa.DataType) -> pa.DataType:
     return _rebuild_nested(t, without_zones) if contains_type(t, has_zone) else t
 
 
+def with_known_types(t: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type with those of another one where it has nulls only, at any depth, as in empty lists."""
+    if pat.is_null(t):
+        return other
+    if not pat.is_nested(t):
+        return t
+    if pat.is_struct(t) and pat.is_struct(other) and [f.name for f in t] == [f.name for f in other]:
+        return pa.struct(
+            [a.with_type(with_known_types(a.type, b.type)) for a, b in zip(t, other, strict=True)]
+        )
+    if pat.is_map(t) and pat.is_map(other):
+        key, item = (
+            with_known_types(t.key_type, other.key_type),
+            with_known_types(t.item_type, other.item_type),
+        )
+        return pa.map_(key, item)
+    if pat.is_list(t) and pat.is_list(other):
+        return pa.list_(t.value_field.with_type(with_known_types(t.value_type, other.value_type)))
+    return t
+
+
+def same_but_nulls(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether two types are the same (`same_type`), or one has nulls only where they differ."""
+    return same_type(with_known_types(a, b), with_known_types(b, a))
+
+
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The type of a column that has the same type in two schemas, but for nulls and times."""
-    if pat.is_null(a):
-        return b
+    a, b = with_known_types(a, b), with_known_types(b, a)
     return with_far_times(a) if has_far_times(b) and same_type(a, b) else a
 
 

@@ -488,9 +488,9 @@ def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
     columns = {}
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
-        if pat.is_null(field.type):
-            if not pat.is_null(dtype):
-                columns[position] = table.column(position).cast(arrow.memory_type(dtype))
+        known = arrow.with_known_types(field.type, dtype)
+        if not known.equals(field.type):
+            columns[position] = table.column(position).cast(arrow.memory_type(known))
         elif not arrow.storage_type(field.type).equals(field.type):
             is_far = field.name in types and arrow.has_far_times(dtype)
             columns[position] = _fit_times(table.column(position), field.name, is_far=is_far)
@@ -619,7 +619,8 @@ def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | 
     # floats without a gap are not what a query returns for integers: to accept them would hide mistakes
     if pat.is_floating(source) and not column.null_count:
         return None
-    source = _without_nulls(source, target)
+    # Arrow casts nulls to any type, but no type back to nulls
+    source = arrow.with_known_types(source, target)
     try:
         column = column.cast(source)
         # the safe cast of integers refuses all beyond 2**53, also those that are exact
@@ -635,19 +636,6 @@ def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | 
 def _is_in_range(floats: pa.ChunkedArray, dtype: pa.DataType) -> bool:
     limit = 2.0 ** (dtype.bit_width - pat.is_signed_integer(dtype))
     return not pc.any(pc.greater_equal(floats, limit)).as_py()
-
-
-def _without_nulls(source: pa.DataType, target: pa.DataType) -> pa.DataType:
-    """The type of a column with that of the stored one where there are nulls only; both are alike."""
-    # Arrow casts nulls to any type, but no type back to nulls
-    if pat.is_null(source):
-        return target
-    if pat.is_struct(source):
-        pairs = [(source.field(i), target.field(i)) for i in range(source.num_fields)]
-        return pa.struct([a.with_type(_without_nulls(a.type, b.type)) for a, b in pairs])
-    if pat.is_list(source) and pat.is_list(target):
-        return pa.list_(source.value_field.with_type(_without_nulls(source.value_type, target.value_type)))
-    return source
 
 
 def _may_fit(source: pa.DataType, target: pa.DataType) -> bool:

@@ -166,9 +166,9 @@ def validate_compatible(
     Parameters
     ----------
     schemas
-        The schemas. A column that is ``null`` in some may have any type in the others; one that is ``null``
-        may also be absent in others, and in the result. All else has to agree: names, order, and types but
-        for their width.
+        The schemas. A column that is ``null`` in some may have any type in the others, also within lists,
+        structs and maps; one that is ``null`` may also be absent in others, and in the result. All else has
+        to agree: names, order, and types but for their width.
     ignore_pandas
         Whether schemas with and without pandas metadata may be mixed.
 
@@ -262,7 +262,7 @@ def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
     left, right = reference.internal(), schema.internal()
     if left.names != right.names:
         left, right = _drop_absent_nulls(left, right.names), _drop_absent_nulls(right, left.names)
-    if left.names != right.names or not all(map(_fits, left.types, right.types)):
+    if left.names != right.names or not all(map(arrow.same_but_nulls, left.types, right.types)):
         raise SchemaConflictError(_difference(reference, schema))
     types = [arrow.common_type(a, b) for a, b in zip(left.types, right.types, strict=True)]
     united = pa.schema(list(zip(left.names, types, strict=True)))
@@ -276,10 +276,6 @@ def _drop_absent_nulls(schema: pa.Schema, others: Sequence[str]) -> pa.Schema:
     names = set(others)
     fields = [field for field in schema if field.name in names or not pat.is_null(field.type)]
     return schema if len(fields) == len(schema) else pa.schema(fields, schema.metadata)
-
-
-def _fits(a: pa.DataType, b: pa.DataType) -> bool:
-    return bool(pat.is_null(a) or pat.is_null(b) or arrow.same_type(a, b))
 
 
 def _extensions(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
@@ -335,7 +331,7 @@ def _conflicts(
     for field in stored:
         if field.name not in types:
             yield field.name, str(field.type), "-", for_missing
-        elif not _fits(field.type, types[field.name]):
+        elif not arrow.same_but_nulls(field.type, types[field.name]):
             dtype = types[field.name]
             yield field.name, str(field.type), str(dtype), find_remedy.get()(field.name, field.type, dtype)
     for field in given:

@@ -24,6 +24,7 @@ FRAME["d"] = pd.Series([datetime.date(2020, 1, 1)])
 FRAME["t"] = pd.Series(["2020-01-01"], dtype="datetime64[us]")
 FRAME = FRAME.astype({"b": "int8", "c": "category", "n": object, "s": "string", "i": "Int8"})
 TYPES = {"s": pa.string(), "b": pa.int64(), "a": pa.string(), "c": pa.string(), "d": pa.date32()}
+NS, CET = pa.timestamp("ns"), pa.timestamp("ns", "CET")
 TYPES |= {"i": pa.int64(), "l": pa.list_(pa.int64()), "n": pa.null(), "t": pa.timestamp("ns")}
 
 
@@ -166,6 +167,45 @@ def test_compatible_types_are_collected():
 
 
 @pytest.mark.parametrize(
+    "a, b, united",
+    [
+        (pa.list_(pa.null()), pa.list_(pa.int64()), pa.list_(pa.int64())),
+        (pa.map_(pa.string(), pa.null()), pa.map_(pa.string(), NS), pa.map_(pa.string(), NS)),
+        (
+            pa.struct([("a", pa.list_(pa.null())), ("b", pa.string())]),
+            pa.struct([("a", pa.list_(pa.int64())), ("b", pa.null())]),
+            pa.struct([("a", pa.list_(pa.int64())), ("b", pa.string())]),
+        ),
+    ],
+    ids=str,
+)
+def test_nulls_in_nested_types_learn_a_type(a, b, united):
+    for order in ((a, b), (b, a), (a, b, a)):
+        schemas = [schema(origin, x=dtype) for origin, dtype in zip("abc", order)]
+        assert common_metadata.validate_compatible(schemas).types == [united]
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (pa.list_(pa.null()), pa.int64()),
+        (pa.list_(pa.int64()), pa.list_(pa.list_(pa.null()))),
+        (pa.struct([("a", pa.null())]), pa.struct([("b", pa.int64())])),
+        (pa.struct([("a", pa.null())]), pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        (
+            pa.struct([("a", pa.null()), ("b", pa.int64())]),
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        ),
+    ],
+    ids=str,
+)
+def test_nulls_in_nested_types_do_not_hide_conflicts(a, b):
+    for order in ((a, b), (b, a)):
+        with pytest.raises(SchemaConflictError):
+            common_metadata.validate_compatible([schema(o, x=t) for o, t in zip("ab", order)])
+
+
+@pytest.mark.parametrize(
     "a, b",
     [
         (pa.int8(), pa.int64()),
@@ -207,7 +247,6 @@ def test_incompatible(fields):
     assert all([row[0], row[1]] in expected and len(row) > 3 for row in rows[1:])
 
 
-NS, CET = pa.timestamp("ns"), pa.timestamp("ns", "CET")
 FLOATS = 'df["x"].astype("float64") rounds integers beyond 2**53, which no float equals'
 LOCAL = 'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC'
 

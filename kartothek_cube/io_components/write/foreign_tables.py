@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kartothek_cube.core import errors, naming, tuning
-from kartothek_cube.core.arrow import cast_column, has_zone, parse_texts, same_type, storage_type
+from kartothek_cube.core.arrow import cast_column, has_zone, parse_texts, same_but_nulls, storage_type
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 #: a directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg
@@ -286,7 +286,7 @@ def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Sch
                 # files hold instants
                 united = united.with_type(pa.timestamp(united.type.unit, "UTC"))
                 dtype = pa.timestamp(dtype.unit, "UTC")
-            if pa.types.is_null(dtype) or pa.types.is_null(united.type) or same_type(united.type, dtype):
+            if same_but_nulls(united.type, dtype):
                 options = [pa.schema([pa.field(field.name, t)]) for t in (united.type, dtype)]
                 united = pa.unify_schemas(options, promote_options="permissive").field(0)
                 fields[field.name] = united, first

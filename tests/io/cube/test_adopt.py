@@ -498,6 +498,20 @@ def test_files_with_different_types(tmp_path, values, text):
     refuse_adoption(tmp_path, text, errors.SchemaConflictError)
 
 
+def test_a_file_with_empty_lists_only(tmp_path):
+    for number, values in enumerate([[[], []], [[1], None]]):
+        rows_ = (
+            SALES.slice(2 * number, 2).drop_columns(["COUNTRY", "QTY"]).append_column("QTY", pa.array(values))
+        )
+        put(rows_, tmp_path / f"COUNTRY={number}" / "0.parquet")
+    store = memory()
+    api.adopt_dataset(tmp_path, CUBE, store, "seed")
+    found = api.query_cube_table(CUBE, store)["QTY"]
+    assert found.type == pa.list_(pa.int64())
+    assert sorted(map(str, found.to_pylist())) == ["None", "[1]", "[]", "[]"]
+    assert api.verify_cube(CUBE, store).ok
+
+
 def test_a_partition_column_that_is_in_the_files(tmp_path):
     put(SALES.slice(0, 6), tmp_path / "source" / "COUNTRY=DE" / "0.parquet")
     store = memory()

@@ -2,7 +2,10 @@
 
 import re
 
+import dask
+import dask.bag as db
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import cube as api
@@ -168,6 +171,53 @@ def test_nulls_are_allowed_in_payload(driver, store_factory):
     driver.build_cube(data=seed, cube=CUBE, store=store_factory)
     found = rows(driver.query_cube(cube=CUBE, store=store_factory))
     assert found == cubes.as_dict(seed[sorted(seed)])
+
+
+PARTS = {
+    "iter": lambda parts, **kw: api.build_cube__iter(iter(parts), **kw),
+    "delayed": lambda parts, **kw: api.build_cube_from_delayed(
+        [dask.delayed(df) for df in parts], **kw
+    ).compute(scheduler="sync"),
+    "bag": lambda parts, **kw: api.build_cube_from_bag(db.from_sequence(parts), **kw).compute(
+        scheduler="sync"
+    ),
+}
+LISTS = pa.list_(pa.int64())
+
+
+@pytest.mark.parametrize("build", PARTS)
+@pytest.mark.parametrize(
+    "empty, value, dtype",
+    [
+        ([], [1], LISTS),
+        ([[]], [["a"]], pa.list_(pa.list_(pa.string()))),
+        ({"a": None, "b": [2]}, {"a": 1, "b": []}, pa.struct([("a", pa.int64()), ("b", LISTS)])),
+    ],
+    ids=["list", "lists", "struct"],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_part_of_the_input_may_lack_the_types_of_nested_values(
+    store_factory, build, empty, value, dtype, order
+):
+    """Its file has another type than the schema, which reads, checks and later writes do not show."""
+    parts = [pd.DataFrame({"x": [x], "p": 0, "v1": [v]}) for x, v in enumerate([empty, value])]
+    PARTS[build](parts[::order], cube=CUBE, store=store_factory)
+
+    def check(values):
+        assert api.verify_cube(CUBE, store_factory).ok
+        for condition in (None, api.C("x") == 0, api.C("x") == 1):
+            table = api.query_cube_table(CUBE, store_factory, condition)
+            assert table.schema.field("v1").type == dtype
+            assert table["v1"].to_pylist() == [
+                v for x, v in enumerate(values) if condition is None or condition.value == x
+            ]
+
+    check([empty, value])
+    api.append_to_cube(parts[0].assign(x=2), CUBE, store_factory)
+    api.merge_into_cube(parts[1].assign(x=0), CUBE, store_factory)
+    check([value, value, empty])
+    api.compact_cube(CUBE, store_factory, min_files=1)
+    check([value, value, empty])
 
 
 # input of the eager façade -----------------------------------------------------------------------

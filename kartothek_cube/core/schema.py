@@ -237,14 +237,16 @@ def validate_shared_columns(
 
 
 def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrapper]:
-    """Distinct schemas with the origins of all copies, sorted by origin for reproducible results."""
+    """Distinct schemas with the origins of all copies, in an order that does not depend on file names."""
     wrapped = [s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "schema") for s in schemas]
     if len(wrapped) < 2:
         return wrapped
     groups: dict[tuple[SchemaWrapper, bool], list[SchemaWrapper]] = {}
     for schema in sorted(wrapped, key=lambda s: sorted(s.origin)):
         groups.setdefault((schema, _has_pandas(schema)), []).append(schema)
-    return [group[0].with_origin(set().union(*(s.origin for s in group))) for group in groups.values()]
+    distinct = [group[0].with_origin(set().union(*(s.origin for s in group))) for group in groups.values()]
+    # names of files are random, and a conflict is between the first schemas that do not fit
+    return sorted(distinct, key=lambda s: (not _is_stored(s), [(f.name, str(f.type)) for f in s]))
 
 
 def _has_pandas(schema: SchemaWrapper) -> bool:
@@ -300,7 +302,7 @@ def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
         stored, given = given, stored
     heads = ("stored", "given") if _is_stored(stored) else ("first", "second")
     remedies = _REMEDIES_OF_STORED if _is_stored(stored) else _REMEDIES_OF_INPUT
-    rows = list(_conflicts(stored.internal(), given.internal(), *remedies))
+    rows = list(_conflicts(stored.internal(), given.internal(), *remedies, is_stored=_is_stored(stored)))
     other = "the dataset" if _is_stored(stored) else _format_origin(stored)
     source = _cut(", ".join(sorted(given.origin))) if _is_stored(stored) else _format_origin(given)
     title = f"Schema violation: the columns of {source} do not fit those of {other}."
@@ -324,7 +326,7 @@ _REMEDIES_OF_INPUT = (
 
 
 def _conflicts(
-    stored: pa.Schema, given: pa.Schema, for_missing: str, for_additional: str
+    stored: pa.Schema, given: pa.Schema, for_missing: str, for_additional: str, *, is_stored: bool
 ) -> Iterator[tuple[str, str, str, str]]:
     """Column, stored type, given type and remedy, of each column that does not fit."""
     types, names = {field.name: field.type for field in given}, set(stored.names)
@@ -332,8 +334,13 @@ def _conflicts(
         if field.name not in types:
             yield field.name, str(field.type), "-", for_missing
         elif not arrow.same_but_nulls(field.type, types[field.name]):
-            dtype = types[field.name]
-            yield field.name, str(field.type), str(dtype), find_remedy.get()(field.name, field.type, dtype)
+            target, dtype = field.type, types[field.name]
+            is_time = pat.is_date(target) and pat.is_timestamp(dtype)
+            if not is_stored and (is_time or arrow.promotes_to(target, dtype)):
+                # either input may change: the type that holds the values of both
+                target, dtype = dtype, target
+            remedy = find_remedy.get()(field.name, target, dtype)
+            yield field.name, str(field.type), str(types[field.name]), remedy
     for field in given:
         if field.name not in names:
             nearest = nearest_names(field.name, names - set(types))
@@ -347,8 +354,8 @@ def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> s
     """How to make a column of a DataFrame the type that is stored."""
     column = f"df[{name!r}]"
     if pat.is_integer(stored) and pat.is_floating(given):
-        # whole numbers beside gaps fit already: what is left has fractions or is too large
-        return f'{column}.round().astype("Int64"), or widen payload with update_schema'
+        # whole numbers beside gaps fit already: what is left has no gaps, has fractions or is too large
+        return f'widen payload with update_schema, or {column}.astype("Int64") if all are whole numbers'
     if pat.is_floating(stored) and pat.is_integer(given):
         return f'{column}.astype("float64") rounds integers beyond 2**53, which no float equals'
     if pat.is_integer(stored) or pat.is_floating(stored):

@@ -140,7 +140,7 @@ def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> st
     """How to make a column of a Spark DataFrame the type that is stored."""
     column, target = f'F.col("{name}")', _spark_type(stored, name).simpleString()
     if pat.is_integer(stored) and pat.is_floating(given):
-        return f'F.round({column}).cast("{target}"), or widen payload with update_schema'
+        return f'widen payload with update_schema, or {column}.cast("{target}") if all are whole numbers'
     if pat.is_timestamp(stored) and pat.is_timestamp(given):
         return f'{column}.cast("{target}"), in the time zone of the session'
     if pat.is_floating(stored) and pat.is_integer(given):

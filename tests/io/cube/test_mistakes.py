@@ -82,7 +82,7 @@ MISTAKES = {
     "type of a condition": (query(conditions=api.C("QTY") == "many"), "QTY", TypeError),
     "type of a column": (
         append(MORE.assign(QTY=[1.5, None, 3.0])),
-        """QTY     int64   double  df['QTY'].round().astype("Int64"), or widen""",
+        """QTY     int64   double  widen payload with update_schema, or df['QTY'].astype("Int64") if""",
     ),
     "type of a key": (
         extend(PRICES.astype({"SHOP": str})),
@@ -196,7 +196,7 @@ MISTAKES = {
 #: Spark has no index and one type per column
 UNKNOWN = {("duplicate", "dataframe"), ("key in the index", SPARK), ("zones", SPARK)}
 REMEDIES_OF_SPARK = {
-    "type of a column": """QTY     int64   double  F.round(F.col("QTY")).cast("bigint"), or widen""",
+    "type of a column": 'widen payload with update_schema, or F.col("QTY").cast("bigint") if all are whole',
     "zone": 'F.col("DAY").cast("timestamp_ntz"), in the time zone of the session',
 }
 #: every façade with every mistake, whatever the table of combinations says

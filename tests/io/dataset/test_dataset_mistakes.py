@@ -40,7 +40,7 @@ def read(**arguments):
     return lambda f, s: f.read(s, **arguments)
 
 
-WIDEN = """QTY     int64   double  df['QTY'].round().astype("Int64"), or widen"""
+WIDEN = """QTY     int64   double  widen payload with update_schema, or df['QTY'].astype("Int64") if"""
 ADD = 'QTY     int64   -      add the column, or leave it out: of new cells with schema_mode="merge", of'
 DROP = 'NEW     -       int64  drop the column, or append with schema_mode="merge"'
 CONVERT = """timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if"""

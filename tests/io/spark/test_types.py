@@ -160,7 +160,7 @@ def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
         (
             "bigint",
             "CAST(NULL AS double)",
-            'F.round(F.col("v")).cast("bigint"), or widen payload with update_schema',
+            'widen payload with update_schema, or F.col("v").cast("bigint") if all are whole numbers',
         ),
         (
             "timestamp_ntz",

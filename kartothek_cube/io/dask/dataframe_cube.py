@@ -8,9 +8,12 @@ from typing import Any, TypeAlias
 import attrs
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
 from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
+from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
@@ -46,8 +49,21 @@ def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
                 f"but for dataset {name!r} it is {type(frame).__name__}"
             )
     plan = write.plan(frames)
-    write_tasks.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+    columns = {name: [_columns_to_check(plan, name, frame._meta)] for name, frame in frames.items()}
+    write_tasks.prepare(plan, columns, unique=False)
     return plan, frames
+
+
+def _columns_to_check(plan: WritePlan, name: str, meta: pd.DataFrame) -> pd.DataFrame:
+    """Columns of the input of a dataset; floats for a stored payload of integers have no type."""
+    # they may be whole numbers beside gaps: the tasks check the values
+    payload, types = get_payload_subset(meta.columns, plan.cube), plan.specs[name].types
+    gaps = [
+        column
+        for column, dtype in meta.dtypes.items()
+        if dtype.kind == "f" and column in payload and pat.is_integer(types.get(column, pa.null()))
+    ]
+    return meta.astype(dict.fromkeys(gaps, object))
 
 
 def _write_partitions(plan: WritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:

@@ -10,7 +10,12 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe, query_cube_dataframe
+from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.io.dask.dataframe_cube import (
+    append_to_cube_from_dataframe,
+    build_cube_from_dataframe,
+    query_cube_dataframe,
+)
 from tests.support import cubes
 from tests.support.stores import CountingStore, Same
 
@@ -213,3 +218,20 @@ def test_wrong_arguments_of_a_shuffle(store, arguments, fragment):
     ddf = ddf_of(cubes.frame(x=[0], p=[0], v1=[1]))
     with pytest.raises(ValueError, match=fragment):
         build_cube_from_dataframe(ddf, cubes.CUBE, store, shuffle=True, **arguments)
+
+
+def test_integers_with_gaps_are_known_by_their_values(store):
+    """The graph has floats for them, of which only the tasks see whether all are whole numbers."""
+    api.build_cube(pd.DataFrame({"x": [0], "p": 0, "n": [1]}), cubes.CUBE, store)
+    more = pd.DataFrame({"x": [1, 2], "p": 0, "n": [2, None]})
+    append = append_to_cube_from_dataframe
+    append(ddf_of(more), cubes.CUBE, store).compute(scheduler="sync")
+    found = api.query_cube_table(cubes.CUBE, store)["n"]
+    assert (found.type, found.to_pylist()) == (pa.int64(), [1, 2, None])
+    with pytest.raises(SchemaConflictError, match=r"n +int64 +double"):
+        append(ddf_of(more.assign(n=[0.5, None])), cubes.CUBE, store).compute(scheduler="sync")
+    with pytest.raises(SchemaConflictError, match=r"n +int64 +string"):
+        append(ddf_of(more.assign(n=["a", "b"]).astype({"n": "string"})), cubes.CUBE, store)
+    with pytest.raises(SchemaConflictError, match=r"x +int64 +double"):
+        append(ddf_of(more.astype({"x": float})), cubes.CUBE, store)
+    assert api.query_cube_table(cubes.CUBE, store)["n"].equals(found)

@@ -339,7 +339,8 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
         tables.append(derive_columns(spec, pandas_conversion.as_table(frame, spec.types)))
         _check_columns(spec, tables[-1].column_names)
     first, *others = [t for t in tables if len(t)] or tables[:1]
-    table = _concat(spec, [first, *others]) if others else first
+    # the frames count as one: a gap in one tells that floats without gaps in others are integers
+    table = pandas_conversion.restore_types(_concat(spec, [first, *others]), spec.types) if others else first
     _check_keys(spec, table)
     table = kernels.sort_rows(table, _key_columns(spec, table))
     if unique:

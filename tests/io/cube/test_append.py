@@ -150,6 +150,25 @@ def test_merged_values_are_stored_in_the_types_of_the_dataset(tmp_path):
         api.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [2**53 + 1]}), CUBE, store)
 
 
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    "values, fits", [([2, 3, None], True), ([2, 3, 4], False), ([2.5, 3, None], False)], ids=str
+)
+def test_frames_of_a_dataset_are_converted_as_one(tmp_path, split, order, values, fits):
+    """Also if the only gap is in one of them."""
+    api.build_cube(EXACT.select(["x", "p", "i"]), CUBE, store := STORES["memory"](tmp_path))
+    more = frame(x=[1, 2, 3], p=[0] * 3, i=[float("nan") if v is None else float(v) for v in values])
+    data = [more[:split], more[split:]][::order]
+    if not fits:
+        with refuses(store, SchemaConflictError, "\ni "):
+            api.append_to_cube(data, CUBE, store)
+        return
+    api.append_to_cube(data, CUBE, store)
+    found = api.query_cube_table(CUBE, store)["i"]
+    assert (found.type, found.to_pylist()) == (pa.int64(), [1, *values])
+
+
 @pytest.mark.parametrize("dtype", ["Int64", "int32", "UInt8"])
 def test_integers_of_pandas_become_floats_of_the_dataset(dtype):
     store = cubes.memory()

@@ -8,8 +8,10 @@ import dask.dataframe as dd
 import pytest
 from dask.utils import key_split
 
+from kartothek_cube.api.cube import append_to_cube
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io.dask import bag, bag_cube, dataframe, dataframe_cube, delayed, delayed_cube
+from kartothek_cube.io.eager import update_dataset_from_dataframes
 from tests.support.cubes import CUBE, frame, memory, snapshot, unchanged
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
 
@@ -227,6 +229,29 @@ def test_a_graph_that_is_computed_again_commits_once(built, lazy):
     assert dask.compute(graph, scheduler="sync") == first
     after = snapshot(built)
     assert {key: after[key] for key in before} == before
+    assert states(built) == state
+
+
+#: rewrites of files that have several rows
+REWRITES = {
+    "cube bag delete rows": lambda s: bag_cube.delete_rows_bag(CUBE, s, "x == 1"),
+    "cube bag compact": lambda s: bag_cube.compact_cube_bag(CUBE, s),
+    "cube delayed delete rows": lambda s: delayed_cube.delete_rows_delayed(CUBE, s, "x == 1"),
+    "cube delayed compact": lambda s: delayed_cube.compact_cube_delayed(CUBE, s),
+    "delayed delete rows": lambda s: delayed.delete_dataset_rows__delayed("u", s, [[("x", "==", 1)]]),
+}
+
+
+@pytest.mark.parametrize("lazy", REWRITES.values(), ids=REWRITES)
+def test_a_rewrite_that_is_computed_again_after_other_writes_commits_once(built, lazy):
+    append_to_cube(load(0), CUBE, built)
+    update_dataset_from_dataframes([load(0)["seed"]], built, "u")
+    graph = lazy(built)
+    first = dask.compute(graph, scheduler="sync")
+    append_to_cube(load(0), CUBE, built)
+    update_dataset_from_dataframes([load(0)["seed"]], built, "u")
+    state = states(built)
+    assert dask.compute(graph, scheduler="sync") == first
     assert states(built) == state
 
 

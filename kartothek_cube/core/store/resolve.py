@@ -36,12 +36,7 @@ class GenericBlobStore(blob_store.BlobStore):
     # process can access them. Other stores read, compare and put.
 
     def __init__(self, store: KeyValueStore) -> None:
-        self._store = inner = store
-        # the dictionary of an in-memory store, also below decorators
-        while hasattr(inner, "_dstore"):
-            inner = inner._dstore
-        is_memory = any(kind.__name__ == "DictStore" for kind in type(inner).__mro__)
-        dictionary = getattr(inner, "d", None) if is_memory else None
+        self._store, dictionary = store, find_dictionary(store)
         self._can_swap = dictionary is not None
         self._lock = _LOCKS[(id(store if dictionary is None else dictionary) >> 4) % len(_LOCKS)]
 
@@ -161,6 +156,14 @@ class GenericBlobStore(blob_store.BlobStore):
         if method is None:
             raise io.UnsupportedOperation(f"{type(self._store).__name__} has no method {name!r}")
         return method
+
+
+def find_dictionary(store: KeyValueStore) -> object:
+    """The dictionary of an in-memory store, also below decorators; None for other stores."""
+    while hasattr(store, "_dstore"):
+        store = store._dstore
+    is_memory = any(kind.__name__ == "DictStore" for kind in type(store).__mro__)
+    return getattr(store, "d", None) if is_memory else None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, count
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import attrs
 from dask.bag import Bag, Item
@@ -15,6 +15,8 @@ from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key as DaskKey
+from simplekv import KeyValueStore
+from simplekv.decorator import StoreDecorator
 
 from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput, resolve
 from kartothek_cube.io_components.facade import Example, Operation, P, facade, plan_job, with_stores
@@ -35,7 +37,44 @@ AnyJob: TypeAlias = Job[Any]
 
 def picklable_store(store: StoreInput | None) -> StoreFactory | None:
     """A factory that graphs can carry; None stays None."""
-    return None if store is None else resolve.lazy_store(store)
+    return None if store is None else _guard_memory(resolve.lazy_store(store))
+
+
+#: names this process, but not its forks
+_PROCESS = uuid.uuid4().hex
+
+
+@attrs.frozen
+class GuardedFactory:
+    """The factory of a user; in other processes, a store in memory is a copy, which can only be read."""
+
+    factory: StoreFactory
+    process: tuple[str, int] = attrs.field(factory=lambda: (_PROCESS, os.getpid()))
+
+    def __call__(self) -> KeyValueStore:
+        """Open the store."""
+        store = self.factory()
+        is_copy = self.process != (_PROCESS, os.getpid()) and resolve.find_dictionary(store) is not None
+        return MemoryCopy(store) if is_copy else store
+
+
+class MemoryCopy(StoreDecorator):  # type: ignore[misc]
+    """An in-memory store of another process: what is written to this copy would be lost."""
+
+    def put(self, *_arguments: object, **_options: object) -> NoReturn:
+        """Raise ValueError."""
+        raise ValueError(
+            "The store is memory of the process that built the graph, so what a task of another process "
+            "writes would be lost: compute with threads, as by scheduler='threads' or "
+            "Client(processes=False), or pass a store that all processes can open, such as a directory"
+        )
+
+    put_file = delete = put
+
+
+def _guard_memory(factory: StoreFactory) -> StoreFactory:
+    is_guarded = isinstance(factory, resolve.UrlStoreFactory | GuardedFactory)
+    return factory if is_guarded else GuardedFactory(factory)
 
 
 class Graph:
@@ -226,7 +265,7 @@ def as_factory(store: StoreFactoryInput) -> StoreFactory:
             "store must be a factory (a function without arguments that opens the store), a directory or a "
             f"URL but is {type(store).__name__}"
         )
-    return store
+    return _guard_memory(store)
 
 
 def check_blocksize(blocksize: object) -> None:

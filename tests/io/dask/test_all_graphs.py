@@ -1,6 +1,8 @@
 """Graphs of all dask façades: what building them does and does not do, and what they leave."""
 
 import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import dask
 import dask.bag as db
@@ -260,3 +262,37 @@ def test_the_elements_of_a_bag_without_a_result_are_none(built, function, n_elem
     elements = getattr(bag_cube, function)(CUBE, built, blocksize=1).compute(scheduler="sync")
     assert set(elements) == {None}
     assert len(elements) >= n_elements
+
+
+@pytest.fixture(scope="module")
+def other_process():
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool, dask.config.set(pool=pool):
+        yield
+
+
+IN_MEMORY = {
+    "delayed store": lambda s: delayed.store_delayed_as_dataset(frames_of(1), s, "new", overwrite=True),
+    "delayed update": lambda s: delayed.update_dataset_from_delayed([], s, "u", delete_scope=SCOPE),
+    "delayed delete": DATASET_OTHERS["delayed delete"],
+    "bag index": lambda s: bag.build_dataset_indices__bag(s, "u", "v1"),
+    "cube delayed remove": lambda s: CUBE_OTHERS["cube delayed remove"](lambda: s),
+    "cube delayed append": lambda s: CUBE_WRITES["cube delayed append"](lambda: s),
+}
+
+
+@pytest.mark.slow("starts a process")
+@pytest.mark.parametrize("lazy", IN_MEMORY.values(), ids=IN_MEMORY)
+def test_other_processes_do_not_write_to_their_copy_of_a_store_in_memory(built, other_process, lazy):
+    store = built()._dstore
+    with (
+        unchanged(lambda: store),
+        pytest.raises(ValueError, match="memory of the process that built the graph"),
+    ):
+        dask.compute(lazy(store), scheduler="processes")
+
+
+@pytest.mark.slow("starts a process")
+def test_other_processes_read_their_copy_of_a_store_in_memory(built, other_process):
+    store = built()._dstore
+    graphs = delayed.read_dataset_as_delayed("u", store)
+    assert [df["x"].tolist() for df in dask.compute(graphs, scheduler="processes")[0]] == [[0], [1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -30,6 +31,8 @@ from kartothek_cube.io_components.write import table_writer, write_plan
 from kartothek_cube.io_components.write.stored_rows import ValuesKept, check_write
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
+
+_LOGGER = logging.getLogger(__name__)
 
 #: what is committed, by dataset id
 Changes: TypeAlias = Mapping[str, ChangeSet]
@@ -156,6 +159,9 @@ def _check_cube_write(
     if plan.operation == "build" and seed not in results:
         text = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
         raise plan.abort_error(seed, ValueError(text))
+    if absent := sorted(new - set(results)):
+        where = f"{plan.operation} of cube {plan.cube.uuid_prefix}"
+        _LOGGER.warning("%s: no input for %s; nothing is written there", where, ", ".join(absent))
     if plan.rows_outside != "append":
         _check_rows_outside(plan, results)
     if plan.unique_cells:

@@ -14,6 +14,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError, CubeNotFoundError, DuplicateCellsError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.utils import lazy_store
+from kartothek_cube.io.iter_cube import build_cube__iter
 from tests.support.cube_facades import FACADES, SPARK, Eager, open_facade
 from tests.support.cubes import INTERNAL, file_keys, keys, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
@@ -510,6 +511,11 @@ def test_the_log_tells_what_a_query_reads(built, caplog):
     [text] = [record.getMessage() for record in caplog.records if "Query of cube" in record.getMessage()]
     files = "Query of cube c reads 1 of 2 files of dataset seed"
     assert text == f"{files}: columns DAY, QTY, SHOP; conditions COUNTRY == 'DE'"
+
+
+def test_the_log_tells_which_announced_datasets_are_not_written(store_factory, caplog):
+    assert list(build_cube__iter(iter([{"seed": SEED}]), CUBE, store_factory, ["seed", "prices"])) == ["seed"]
+    assert caplog.messages == ["build of cube c: no input for prices; nothing is written there"]
 
 
 def test_the_log_tells_that_a_commit_was_repeated(built, caplog, monkeypatch):

@@ -445,10 +445,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     try:
         column = arrow.convert_layouts(pa.table({name: column})).column(0)
         if pat.is_dictionary(column.type):
-            # Arrow cannot decode all dictionaries (string views), but it can cast them.
-            encoded = [(chunk.indices, chunk.dictionary.cast(target)) for chunk in column.chunks]
-            chunks = [pa.DictionaryArray.from_arrays(*parts) for parts in encoded]
-            column = pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
+            column = _cast_dictionaries(column, target)
         if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
             column = _split_large(column)
         return column.cast(target)
@@ -560,10 +557,17 @@ def to_pandas(
 
 
 def _with_typed_categories(frame: pd.DataFrame, encoded: Mapping[str, pa.ChunkedArray]) -> pd.DataFrame:
-    for name in (c for c in encoded if frame[c].cat.categories.empty):
-        # pandas makes objects of the empty categories of a converted column
-        categories = pa.array([], encoded[name].type.value_type).to_pandas()
-        frame[name] = frame[name].cat.set_categories(pd.Index(categories))
+    for name, column in encoded.items():
+        categories, values = frame[name].cat.categories, column.type.value_type
+        typed = pd.Index(pa.array([], values).to_pandas())
+        if categories.empty:
+            # pandas makes objects of the empty categories of a converted column
+            frame[name] = frame[name].cat.set_categories(typed)
+        elif arrow.has_zone(values):
+            # Arrow makes times of UTC without a zone of the values of a dictionary
+            frame[name] = frame[name].cat.rename_categories(
+                pd.DatetimeIndex(categories, tz="UTC").astype(typed.dtype)
+            )
     return frame
 
 
@@ -572,8 +576,14 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(len(column), pa.dictionary(pa.int32(), pa.string()))])
     if not pat.is_dictionary(column.type):
         column = column.dictionary_encode()
-    codes, values = column.type.index_type, column.type.value_type
-    return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
+    return _with_date_unit(column.type.value_type, partial(_cast_dictionaries, column), dates_as_object)
+
+
+def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    # Arrow cannot decode all dictionaries (string views), and loses those of chunks without rows
+    encoded = [(chunk.indices, chunk.dictionary.cast(target)) for chunk in column.chunks]
+    chunks = [pa.DictionaryArray.from_arrays(*parts) for parts in encoded]
+    return pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
 
 
 def align_date_units(frames: Sequence[pd.DataFrame]) -> None:

@@ -114,9 +114,11 @@ def _meta(context: ReadContext, index: str | None) -> pd.DataFrame:
 
 def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Hashable, ...] | None:
     """Divisions of partitions that hold one index value each."""
-    groups = [task.group[0] for task in tasks]
+    groups, index = [task.group[0] for task in tasks], meta.index
+    # as categories, pandas does not find dates among timestamps
+    dtype = index.categories.dtype if isinstance(index, pd.CategoricalIndex) else index.dtype
     try:
-        values = pd.Index(groups, dtype=meta.index.dtype)
+        values = pd.Index(groups, dtype=dtype)
     except pd.errors.OutOfBoundsDatetime:  # dates that partitions hold as timestamps
         values = pd.Index(np.array(groups, "datetime64[s]")).astype(object)
     return (*values, values[-1]) if len(values) else None

@@ -124,6 +124,7 @@ INDICES = {
     "bool": [True, False, True],
     "date": [DATE(2020, 1, 2), DATE(2020, 1, 1), DATE(2021, 1, 1)],
     "timestamp": [STAMP("2020-01-02"), STAMP("2020-01-01 01:02:03.000004"), STAMP("2021-01-01")],
+    "zoned": [STAMP(f"2020-0{month}-01 12:00", tz="Europe/Berlin") for month in (7, 1, 8)],
 }
 
 
@@ -142,6 +143,30 @@ def test_a_column_becomes_the_index(store, values, how):
         assert set(df_.index) == {value}
         assert sorted(df_["x"]) == df["x"][df["k"] == value].tolist()
     assert ddf.known_divisions
+
+
+@pytest.mark.parametrize("values", INDICES.values(), ids=INDICES)
+@pytest.mark.parametrize("how", ["partition_on", "secondary_indices"])
+@pytest.mark.parametrize("dates_as_object", [True, False])
+def test_the_index_may_be_categorical(store, values, how, dates_as_object):
+    df = frame(k=[*values, values[0]], x=[0, 1, 2, 3])
+    eager.store_dataframes_as_dataset(store, "u", [df[:2], df[2:]], **{how: "k"})
+    options = {"dask_index_on": "k", "categoricals": ["k"], "dates_as_object": dates_as_object}
+    ddf = dataframe.read_dataset_as_ddf("u", store, **options)
+    plain = eager.read_table("u", store, dates_as_object=dates_as_object).set_index("k")["x"]
+    distinct = sorted(set(plain.index))
+    assert ddf.divisions == (*distinct, distinct[-1])
+    assert ddf._meta.index.categories.equals(pd.Index(distinct, dtype=plain.index.dtype))
+    for df_, value in zip(partitions(ddf), distinct, strict=True):
+        assert set(df_.index) == {value}
+        assert sorted(df_["x"]) == sorted(plain[plain.index == value])
+
+
+def test_rows_are_found_by_times_of_a_categorical_index(store):
+    df = frame(k=INDICES["zoned"], x=[0, 1, 2])
+    eager.store_dataframes_as_dataset(store, "u", [df], secondary_indices="k")
+    ddf = dataframe.read_dataset_as_ddf("u", store, dask_index_on="k", categoricals=["k"])
+    assert compute(ddf.loc[INDICES["zoned"][1]])["x"].tolist() == [1]
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,14 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 @lru_cache(maxsize=1024)
 def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str = "ns") -> pa.DataType:
     """Type in which values are passed to pandas: the storage type, dates as timestamps if requested."""
+    inner = partial(memory_type, dates_as_object=dates_as_object, date_unit=date_unit)
+    if pat.is_dictionary(t) or pat.is_run_end_encoded(t):
+        return inner(t.value_type)
     if pat.is_date(t) and not dates_as_object:
         return pa.timestamp(date_unit)
     if not pat.is_nested(t):
         return t if _is_far(t) else storage_type(t)
-    return _rebuild(t, partial(memory_type, dates_as_object=dates_as_object, date_unit=date_unit))
+    return _rebuild(t, inner)
 
 
 @lru_cache(maxsize=1024)

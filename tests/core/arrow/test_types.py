@@ -58,3 +58,11 @@ def test_memory_type_of_dates():
     nested = pa.list_(pa.date32())
     assert arrow.memory_type(nested) == nested
     assert arrow.memory_type(nested, dates_as_object=False) == pa.list_(pa.timestamp("ns"))
+
+
+@pytest.mark.parametrize("values", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.int8()])
+@pytest.mark.parametrize("dates_as_object", [False, True])
+def test_memory_type_of_encoded_values_is_that_of_the_values(values, dates_as_object):
+    expected = arrow.memory_type(values, dates_as_object=dates_as_object)
+    for encoded in (pa.dictionary(pa.int32(), values), pa.run_end_encoded(pa.int32(), values)):
+        assert arrow.memory_type(encoded, dates_as_object=dates_as_object) == expected

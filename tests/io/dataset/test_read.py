@@ -260,6 +260,8 @@ def test_categories_of_everything(io, memory):
         *([1, 2], [1.5, 2.5], [True, False], [DAY, NEXT_DAY], ["a", "b"], [b"a", b"b"]),
         pd.to_datetime(["2020-01-31", "2020-02-01"]),
         pd.to_datetime(["2020-07-01 12:00", "2020-12-01 12:00"]).tz_localize("Europe/Berlin"),
+        pd.DatetimeIndex(["2020-01-31", "9999-12-31"], dtype="datetime64[us]"),
+        pd.DatetimeIndex(["2020-01-31", "9999-12-31"], dtype="datetime64[us, Europe/Berlin]"),
     ],
 )
 def test_categories_of_every_type(io, memory, values, as_object):

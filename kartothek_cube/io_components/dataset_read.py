@@ -154,6 +154,7 @@ class DatasetRead:
         result_columns = schema.names if selected is None else selected
         columns = _columns_of_table("categoricals", self.categoricals, table)
         encoded = check_columns("categoricals", columns, result_columns, dataset.dataset_uuid) or ()
+        _check_categoricals(schema, encoded)
         where = expressions.bind(self.predicates, schema)
         widths = dataset.dataset_metadata.widths
         if widths:
@@ -213,6 +214,14 @@ def _columns_of_table(argument: str, columns: Any, table: str) -> Any:
     CallerLine.find().warn(f"{argument} by table is deprecated: pass a list of columns", DeprecationWarning)
     errors.check_names(f"{argument}: ", "table", columns, (table,))
     return columns.get(table)
+
+
+def _check_categoricals(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Raise TypeError for columns whose values cannot be encoded."""
+    for field in map(schema.field, columns):
+        if pa.types.is_nested(field.type):
+            problem = f"categoricals: column {field.name!r} of type {field.type} cannot be categorical"
+            raise TypeError(f"{problem}, because its values contain other values; leave it out")
 
 
 def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
@@ -485,7 +494,7 @@ class ReadDataset(ReadTable):
     predicate_pushdown_to_io
         Has no effect; accepted for compatibility with kartothek. Predicates are always pushed down.
     categoricals
-        Columns that become unordered categoricals.
+        Columns that become unordered categoricals; not lists, structs and maps.
     dates_as_object
         Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
     predicates
@@ -518,7 +527,7 @@ class ReadDataset(ReadTable):
     ValueError
         A column does not exist, or predicates have the wrong form.
     TypeError
-        The value of a predicate does not fit its column.
+        The value of a predicate does not fit its column, or a column of ``categoricals`` is nested.
     RuntimeError
         A column of ``dispatch_by`` has no index, or there are several tables.
 

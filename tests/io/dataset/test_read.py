@@ -276,6 +276,15 @@ def test_categories_of_every_type(io, memory, values, as_object):
     pdt.assert_frame_equal(io.read(memory, **options)[0].astype(plain.dtypes), plain[:1])
 
 
+@pytest.mark.parametrize("value", [[1], {"a": 1}], ids=["list", "struct"])
+def test_nested_columns_cannot_be_categorical(io, memory, value):
+    io.store(memory, [frame(x=pd.Series([value]), y=[1])])
+    with pytest.raises(TypeError, match=r"'x'.*cannot be categorical"):
+        io.read(memory, categoricals=["y", "x"])
+    with pytest.raises(TypeError, match=r"'x'.*cannot be categorical"):
+        api.read_dataset_as_ddf("u", memory, categoricals=["y", "x"])  # without compute
+
+
 def test_categories_of_nothing(memory):
     api.store_dataframes_as_dataset(memory, "u", [frame(x=["a"], y=[1])], secondary_indices="x")
     empty = api.read_table("u", memory, predicates=[[("x", "==", "b")]], categoricals=["x", "y"])

@@ -145,6 +145,11 @@ class DatasetRead:
     dates_as_object: bool = attrs.field(default=True, init=False)
     dtype_backend: DtypeBackend | None = attrs.field(default=None, init=False)
 
+    @property
+    def dispatch_argument(self) -> str:
+        """The argument from which ``dispatch_by`` is."""
+        return "dispatch_by"
+
     def plan(self, *, same_categories: bool = False) -> ReadPlan:
         """Plan the read; ``same_categories``: indexed categoricals have the same categories in all tasks."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, as_of=self.as_of)
@@ -161,7 +166,7 @@ class DatasetRead:
             fields = [field.with_type(evolution.narrow_type(field, widths)) for field in schema]
             schema = pa.schema(fields, schema.metadata)
         dispatch_by = normalize_arg("dispatch_by", self.dispatch_by)
-        check_dispatch(dataset.dataset_metadata, dispatch_by or ())
+        _check_dispatch(dataset.dataset_metadata, dispatch_by or (), self.dispatch_argument)
         context = ReadContext(
             store=dataset.store_factory,
             uuid=dataset.dataset_uuid,
@@ -370,12 +375,13 @@ def read_dataset_job(
 Group: TypeAlias = tuple[tuple[Any, ...], Ints]
 
 
-def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None:
+def _check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str], argument: str) -> None:
     """Raise RuntimeError if a column has no index."""
     if not set(dispatch_by) <= dataset.index_columns:
         raise RuntimeError(
-            f"Columns of dispatch_by must be indexed. Requested: {', '.join(map(str, dispatch_by))}; "
-            f"available in dataset {dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}"
+            f"Columns of {argument} must be indexed. Requested: {', '.join(map(str, dispatch_by))}; "
+            f"available in dataset {dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}. "
+            "build_dataset_indices(store, dataset_uuid, columns) adds indices"
         )
 
 

@@ -632,7 +632,8 @@ class _ReadTable(dataset_read.ReadTable):
     Parameters
     ----------
     dask_index_on
-        Indexed column that becomes the index: one partition per value, with known divisions.
+        Indexed column that becomes the index: one partition per value, with known divisions. Rows without a
+        value in this column are left out.
 
     Examples
     --------
@@ -658,6 +659,10 @@ class _ReadTable(dataset_read.ReadTable):
     dask_index_on: str | None = None
     dispatch_by: str | Sequence[str] | None = None
     table_name: str | None = attrs.field(default=TABLE, init=False)
+
+    @property
+    def dispatch_argument(self) -> str:
+        return "dispatch_by" if self.dask_index_on is None else "dask_index_on"
 
 
 @define_facade(_ReadTable, returns="One partition for each of the dataset, or for each group.")

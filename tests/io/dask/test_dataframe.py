@@ -162,6 +162,12 @@ def test_the_index_may_be_categorical(store, values, how, dates_as_object):
         assert sorted(df_["x"]) == sorted(plain[plain.index == value])
 
 
+def test_rows_without_a_value_of_the_index_are_left_out(store):
+    df = frame(k=[1.0, None], x=[0, 1])
+    eager.store_dataframes_as_dataset(store, "u", [df], secondary_indices="k")
+    assert compute(dataframe.read_dataset_as_ddf("u", store, dask_index_on="k"))["x"].tolist() == [0]
+
+
 def test_rows_are_found_by_times_of_a_categorical_index(store):
     df = frame(k=INDICES["zoned"], x=[0, 1, 2])
     eager.store_dataframes_as_dataset(store, "u", [df], secondary_indices="k")
@@ -174,7 +180,8 @@ def test_rows_are_found_by_times_of_a_categorical_index(store):
     [
         ({"dask_index_on": ["i1"]}, TypeError, "list"),
         ({"dask_index_on": "i1", "dispatch_by": ["p"]}, ValueError, "dispatch_by"),
-        ({"dask_index_on": "x"}, RuntimeError, r"Requested: x; available.*i1, p"),
+        ({"dask_index_on": "x"}, RuntimeError, r"dask_index_on .*Requested: x; .*i1, p.*_indices"),
+        ({"dispatch_by": "x"}, RuntimeError, r"dispatch_by .*Requested: x; .*i1, p.*_indices"),
         ({"table": None}, TypeError, "None"),
         ({"table": "nope"}, RuntimeError, "nope"),
         ({"columns": ["nope"]}, ValueError, "nope"),

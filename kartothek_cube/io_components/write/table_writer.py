@@ -17,7 +17,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import dataset_files, errors, evolution, index, naming, pandas_conversion, tuning
+from kartothek_cube.core import (
+    dataset_files,
+    errors,
+    evolution,
+    history,
+    index,
+    naming,
+    pandas_conversion,
+    tuning,
+)
 from kartothek_cube.core.arrow import Ints, count_nulls, is_text, normalize_zeros, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -368,8 +377,19 @@ def delete_attempts(plan: WritePlan) -> None:
 
 
 def _delete_untracked(blobs: BlobStore, uuid: str, keys: Iterable[str]) -> None:
-    tracked: set[str] = set()
+    untracked = set(keys)
     with suppress(errors.DatasetNotFoundError):
         dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-        tracked.update(dataset_files.data_keys(dataset))
-    blobs.delete([key for key in keys if key not in tracked])
+        untracked.difference_update(dataset_files.data_keys(dataset))
+        # An engine may repeat the tasks of a commit whose files others have replaced since. A state is
+        # archived before its header is replaced, so the header is read first.
+        for blob in blobs.list(history.history_folder(uuid)) if untracked else ():
+            if history.is_snapshot_key(blob.key) or history.parse_pin(blob.key) is not None:
+                try:
+                    state = history.load_snapshot(uuid, blobs, blob.key)
+                except KeyError:  # expired meanwhile
+                    continue
+                except errors.CorruptDatasetError:
+                    return  # its files are unknown: a cleanup decides
+                untracked.difference_update(dataset_files.data_keys(state))
+    blobs.delete(sorted(untracked))

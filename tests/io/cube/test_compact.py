@@ -202,6 +202,17 @@ def test_columns_that_a_rollback_removes_meanwhile(store):
     assert "z" not in rows(api.query_cube(CUBE, store))
 
 
+def test_a_repeated_commit_leaves_the_files_of_older_states(store):
+    job, results = planned(store)
+    job.finish(results)
+    versions = [state.version for state in api.list_cube_history(CUBE, store)]
+    expected = [rows(api.query_cube(CUBE, store, as_of=version)) for version in versions]
+    api.update_cube(SEED[:2], CUBE, store, api.C("p") == 0, ["seed"])
+    with pytest.raises(ConcurrentWriteError):
+        job.finish(results)
+    assert [rows(api.query_cube(CUBE, store, as_of=version)) for version in versions] == expected
+
+
 def test_an_index_that_comes_meanwhile(store):
     job, results = planned(store)
     build_dataset_indices(store, "cube++seed", ["v1"])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arguments, evolution, pandas_conversion, tuning, uuid
+from kartothek_cube.core import arguments, arrow, evolution, pandas_conversion, tuning, uuid
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import make_meta
@@ -219,7 +219,7 @@ def _run_adoption(context: tuple[WritePlan, ForeignTable, bool], files: Sequence
         opened = table.open(file)
         if file.path is None:
             # read once, so that what is checked is what is written
-            opened = pa.BufferReader(opened.read_buffer())
+            opened = pa.BufferReader(arrow.copy_to_arrow_memory(memoryview(opened.read_buffer())))
         with closing(opened), pq.ParquetFile(opened, page_checksum_verification=True) as parquet:
             if not parquet.metadata.num_rows:
                 continue

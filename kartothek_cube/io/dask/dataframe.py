@@ -432,8 +432,11 @@ def shuffle_by_key(
     errors.check_names("Cannot bucket by ", "column", columns, ddf.columns)
     for reserved in {_KTK_HASH_BUCKET, PAYLOAD}.intersection(ddf.columns):
         raise ValueError(f"Column {reserved!r} has a name that the shuffle needs; rename it")
-    meta = _number_rows(ddf._meta, ddf._meta, keys, columns, num_buckets)
-    numbered = ddf.map_partitions(_number_rows, ddf._meta, keys, columns, num_buckets, meta=meta)
+    # partitions of integers and of floats fit a stored column of floats
+    stored = {c: t.to_pandas_dtype() for c, t in types.items() if pa.types.is_floating(t)}
+    dtypes = {c: stored.get(c, d) if d.kind in "iuf" else d for c, d in ddf._meta.dtypes.items()}
+    meta = _number_rows(ddf._meta, dtypes, keys, columns, num_buckets)
+    numbered = ddf.map_partitions(_number_rows, dtypes, keys, columns, num_buckets, meta=meta)
     by = [*keys, _KTK_HASH_BUCKET]
     method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
     packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
@@ -441,19 +444,22 @@ def shuffle_by_key(
 
 
 def _number_rows(
-    df: pd.DataFrame, meta: pd.DataFrame, keys: Sequence[str], columns: Sequence[str], num_buckets: int
+    df: pd.DataFrame, dtypes: Mapping[Any, Any], keys: Sequence[str], columns: Sequence[str], num_buckets: int
 ) -> pd.DataFrame:
     """The frame with the number of the bucket of each row, and keys of the same type in all partitions."""
     # equal values of other types have other hashes: 1 and 1.0, or one time in two units
-    keyed = df.assign(**{key: _cast_like(df[key], meta[key].dtype) for key in keys})
-    hashed = {column: _cast_like(keyed[column], meta[column].dtype) for column in columns}
-    numbers = _hash_bucket(pd.DataFrame(hashed), None, num_buckets)[_KTK_HASH_BUCKET]
+    hashed, keyed = df.copy(deep=False), df.copy(deep=False)
+    for name in (c for c in {*keys, *columns} if df[c].dtype != dtypes[c]):
+        hashed[name] = _cast_like(df[name], dtypes[name])
+        if name in keys:
+            keyed[name] = hashed[name]
+    numbers = _hash_bucket(hashed, columns, num_buckets)[_KTK_HASH_BUCKET]
     return keyed.assign(**{_KTK_HASH_BUCKET: numbers})
 
 
 def _cast_like(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
-    """The values of a partition with the type that the meta tells."""
-    if column.dtype == dtype or isinstance(dtype, pd.CategoricalDtype):
+    """The values of a partition with the type that the meta or the stored column tells."""
+    if isinstance(dtype, pd.CategoricalDtype):
         return column
     is_null = column.isna()
     try:

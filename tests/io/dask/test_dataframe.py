@@ -489,6 +489,13 @@ def test_equal_values_of_other_types_are_in_one_bucket(values, same):
     assert len(set.union(*buckets)) == sum(map(len, buckets))
 
 
+def test_partitions_of_integers_and_floats_fit_a_stored_column_of_floats(store):
+    eager.store_dataframes_as_dataset(store, "u", [pd.DataFrame({"p": [9], "v": [0.5]})], partition_on="p")
+    ddf = of_partitions(pd.DataFrame({"p": [1], "v": [1]}), pd.DataFrame({"p": [1], "v": [1.5]}))
+    compute(dataframe.update_dataset_from_ddf(ddf, store, "u", shuffle=True, num_buckets=2))
+    assert sorted(eager.read_table("u", store)["v"]) == [0.5, 1.0, 1.5]
+
+
 def test_keys_of_several_units_are_one_partition(store):
     frames = (pd.DataFrame({"p": DAYS[:5].as_unit(unit), "x": 1}) for unit in ("ns", "us"))
     ddf = of_partitions(*frames)

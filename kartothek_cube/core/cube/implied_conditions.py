@@ -283,8 +283,8 @@ class _Translator:
         if part.function == "is_in":
             return self._is_in(part, column, dtype, outcome)
         if part.function == "starts_with" and not part.options["ignore_case"].as_py():
-            prefix = part.options["pattern"].as_py()
-            text = prefix.decode() if isinstance(prefix, bytes) else prefix
+            # the prefix of binary values need not be text
+            text = _value(part.options["pattern"])
             if not text or not arrow.is_text(dtype):
                 return None
             condition: Condition = column.startswith(text)

@@ -629,6 +629,14 @@ def test_errors_in_a_scan_reach_the_engine(many):
         duckdb.sql("SELECT sum(qty) FROM cube").fetchall()
 
 
+def test_prefixes_of_binary_values_need_not_be_text():
+    table = pa.table({"x": [0, 1], "day": [DAYS[0]] * 2, "p": [0, 0], "key": [b"\xff\x01", b"a"]})
+    factory = memory()
+    api.build_cube(table, CUBE, factory)
+    found = api.cube_dataset(CUBE, factory).to_table(filter=pc.starts_with(pc.field("key"), b"\xff"))
+    assert found["x"].to_pylist() == [0]
+
+
 MEMORY = """
 import sys
 import pyarrow as pa

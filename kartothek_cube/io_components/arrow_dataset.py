@@ -118,17 +118,21 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         projected = list(columns.values()) if isinstance(columns, Mapping) else []
         computed = [*projected, *filters]
         names = [] if isinstance(columns, Mapping) else list(schema.names if columns is None else columns)
-        unknown = set(names) - set(schema.names)
+        needed = {*names, *_columns_of(computed, schema)}
+        unknown = needed - set(schema.names)
         if unknown:
             raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
-        needed = {*names, *_columns_of(computed, schema)}
         read = [name for name in schema.names if name in needed] or schema.names[:1]
+        read_schema = pa.schema([schema.field(name) for name in read])
+        if combined is not None:
+            # a mistake is an error, whether the plan leaves any rows or not
+            read_schema.empty_table().filter(combined)
         of_filters = None if combined is None else implied_conditions.imply_condition(combined, schema)
         implied = [each for each in (condition, of_filters) if each is not None]
         condition = Conjunction(implied) if implied else None
         return LazyScanner(
             scan=self._context.copy().run(lambda: self._source.plan(read, condition)),
-            read_schema=pa.schema([schema.field(name) for name in read]),
+            read_schema=read_schema,
             columns=dict(columns) if isinstance(columns, Mapping) else names,
             filter=combined,
             batch_size=batch_size,
@@ -311,7 +315,9 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
         read = list(dict.fromkeys(needed)) or schema.names[:1]
         scanner = dataset.scanner(read, batch_size=size, condition=condition)
         # by index: to `select`, names may be patterns
-        yield empty[selected]
+        first = empty[read]
+        # a mistake is an error, whether the plan leaves any rows or not
+        yield (first if predicate is None else first.filter(predicate))[selected]
         missing = n_rows
         for batch in scanner.to_batches(sequential=True) if missing is not None else scanner.to_batches():
             frame = polars.DataFrame(batch)

@@ -629,6 +629,23 @@ def test_errors_in_a_scan_reach_the_engine(many):
         duckdb.sql("SELECT sum(qty) FROM cube").fetchall()
 
 
+@pytest.mark.parametrize("mistake", [pc.field("nope") == 1, pc.field("city") == 1])
+def test_a_mistake_in_a_filter_is_an_error_also_if_no_partition_is_left(store, mistake):
+    cube = api.cube_dataset(CUBE, store)
+    for where in (mistake, mistake & (pc.field("p") == 99)):
+        with pytest.raises((ValueError, pa.ArrowNotImplementedError), match=r"no column nope|no kernel"):
+            cube.to_table(filter=where)
+        with pytest.raises((ValueError, pa.ArrowNotImplementedError), match=r"no column nope|no kernel"):
+            cube.count_rows(where)
+
+
+def test_a_mistake_in_a_predicate_of_polars_is_an_error_also_if_no_partition_is_left(store):
+    frame = api.scan_cube(CUBE, store)
+    for where in (pl.col("city") == 1, (pl.col("city") == 1) & (pl.col("p") == 99)):
+        with pytest.raises(pl.exceptions.ComputeError, match="cannot compare string with numeric"):
+            frame.filter(where).collect()
+
+
 def test_prefixes_of_binary_values_need_not_be_text():
     table = pa.table({"x": [0, 1], "day": [DAYS[0]] * 2, "p": [0, 0], "key": [b"\xff\x01", b"a"]})
     factory = memory()

@@ -229,14 +229,16 @@ class LazyScanner:
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows of the result; reading stops when there are enough."""
-        tables: list[pa.Table] = []
+        batches: list[pa.RecordBatch] = []
         missing = num_rows
         for table in self._tables(sequential=True) if num_rows > 0 else ():
-            tables.append(table.slice(0, missing))
-            missing -= len(tables[-1])
+            # Arrow does not bound slices, nor count rows in `concat_tables`, of tables without columns
+            count = min(missing, len(table))
+            batches += table.slice(0, count).to_batches()
+            missing -= count
             if not missing:
                 break
-        return pa.concat_tables(tables) if tables else self.projected_schema.empty_table()
+        return pa.Table.from_batches(batches, schema=self.projected_schema)
 
     def take(self, indices: pa.Array | Sequence[int]) -> pa.Table:
         """Rows of the result by number."""

@@ -654,6 +654,12 @@ def test_prefixes_of_binary_values_need_not_be_text():
     assert found["x"].to_pylist() == [0]
 
 
+def test_the_first_rows_without_columns_are_counted(store, whole):
+    cube = api.cube_dataset(CUBE, store)
+    for count in (0, 1, 20, 1000):
+        assert cube.head(count, columns=[]).num_rows == min(count, len(whole))
+
+
 MEMORY = """
 import sys
 import pyarrow as pa

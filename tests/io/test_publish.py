@@ -249,7 +249,8 @@ COLUMNS = {
     "decimal": pa.array([Decimal("1.25"), None], pa.decimal128(38, 2)),
     "list": pa.array([[1, None], None], pa.list_(pa.int32())),
     "empty lists": pa.array([[], None], pa.list_(pa.null())),
-    "struct": pa.array([{"a": 1, "b": ["x"]}, None]),
+    "list of times": pa.array([[dt.datetime(9999, 1, 1)], None], pa.list_(pa.timestamp("us"))),
+    "struct": pa.array([{"a": 1, "b": ["x"], "t": dt.datetime(2020, 1, 1)}, None]),
     "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
     "null": pa.nulls(2),
     "a b,;{}()=\t": pa.array([1, 2]),
@@ -397,6 +398,34 @@ def test_filters_prune_by_statistics(column, url, path):
     table = DeltaTable(str(path / "u"))
     assert len(list(table.to_pyarrow_dataset().get_fragments(pads.field(column) == value))) == 1
     assert pl.scan_delta(str(path / "u")).filter(pl.col(column) == value).collect()["x"].to_list() == [2]
+
+
+WITHOUT_BOUNDS = {
+    "decimal": ([Decimal("1.25"), None], [Decimal("7.50"), Decimal("9.25")]),
+    "bool": ([False, False], [True, None]),
+    "float": ([1.5, float("nan")], [2.5, 3.5]),
+    "text": (["a", "b"], ["c" * 100, "d"]),
+    "new": (None, [5, None]),
+    "a`b c": ([1, 2], [3, 4]),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_BOUNDS)
+def test_filters_find_rows_of_files_without_bounds(name, url, path):
+    """delta-rs leaves out files that lack bounds of a column, in filters of PyArrow."""
+    first, second = WITHOUT_BOUNDS[name]
+    old = {"x": [0, 1], "p": [0, 0]} | ({} if first is None else {name: first})
+    api.build_cube(pa.table(old), CUBE, url)
+    api.publish_cube(CUBE, url)
+    new = {"x": [2, 3], "p": [0, 0], name: second}
+    api.append_to_cube(pa.table(new), CUBE, url, schema_mode="merge")
+    api.publish_cube(CUBE, url)
+    shown, field = DeltaTable(str(path / "cube++seed")).to_pyarrow_dataset(), pads.field(name)
+    for condition in (field == second[0], field > second[0], field.is_null()):
+        expected = shown.to_table().filter(condition)["x"].to_pylist()
+        assert shown.to_table(filter=condition)["x"].to_pylist() == expected
+    # files are left out by columns with bounds
+    assert len(list(shown.get_fragments(pads.field("x") == 3))) == 1
 
 
 # schema evolution ---------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ ICEBERG_STATE = "kartothek_cube.state"
 _STAGES = "_staged/"
 _STAGE = re.compile(_STAGES + r"(\d{20})\.[0-9a-f]+\.json")
 _REMEDY = "unpublish the dataset (unpublish_dataset), and publish it again"
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: characters of a path that stay as they are; ``%`` of our labels becomes ``%25``
 _SAFE = "/=_.-~"
 
@@ -513,6 +514,28 @@ def file_stats(footer: pq.FileMetaData, schema: pa.Schema, columns: Sequence[str
         if high is not None and not pat.is_floating(dtype):
             stats["maxValues"][name] = high
     return json.dumps(stats, separators=(",", ":"))
+
+
+def bounded_columns(columns: Iterable[str], stats: Iterable[Any]) -> list[str]:
+    """Those of some columns that have both bounds, or only nulls, in the ``stats`` of all files."""
+    bounded = list(columns)
+    for text in stats:
+        own = json.loads(text or "{}")
+        known = own.get("minValues", {}).keys() & own.get("maxValues", {}).keys()
+        n_rows, nulls = own.get("numRecords"), own.get("nullCount", {})
+        bounded = [name for name in bounded if name in known or nulls.get(name, -1) == n_rows]
+    return bounded
+
+
+def column_list(columns: Iterable[str]) -> str:
+    """Columns as a property of a table has them.
+
+    >>> column_list(["SHOP", "a,b"])
+    'SHOP,`a,b`'
+    """
+    return ",".join(
+        name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in columns
+    )
 
 
 def value_ranges(

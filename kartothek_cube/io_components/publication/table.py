@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
 from functools import partial
@@ -41,7 +41,7 @@ _FILE_SCHEMA = "kartothek_cube.schema"
 #: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
 _RETENTION = "interval 36500 days"
 #: to be raised when tables of older versions of this library have to be published again
-_LAYOUT = 1
+_LAYOUT = 2
 _MAX_LONG = (1 << 63) - 1
 
 
@@ -146,10 +146,8 @@ def _table_type(uuid: str, field: pa.Field, *, is_key: bool = False) -> pa.DataT
     dtype = field.type
     if is_key and pat.is_uint64(dtype):
         return pa.int64()
-    # in memory, where a file has microseconds
-    if pat.is_timestamp(dtype) and dtype.unit == "ns":
-        dtype = pa.timestamp("us", dtype.tz)
-    return delta_log.table_type(dtype, str(_refused(uuid, f"column {field.name}")))
+    # nanoseconds in memory, where a file has microseconds
+    return delta_log.table_type(arrow.with_far_times(dtype), str(_refused(uuid, f"column {field.name}")))
 
 
 def _names(state: DatasetMetadata, key: str) -> list[str] | None:
@@ -480,7 +478,9 @@ def _actions(
         for path, add in log.files.items()
         if path not in paths
     ]
-    metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], now)
+    shown = [*(add for path, add in log.files.items() if path in paths), *adds]
+    stats = [add.get("stats") for add in shown]
+    metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], stats, now)
     protocol = _protocol(metadata["schemaString"], log)
     record = header.parse_record(state.extra)
     commit = {} if record is None else {"commit": record.commit}
@@ -500,7 +500,11 @@ def _drop_none(action: delta_log.Action | None) -> delta_log.Action:
 
 
 def _metadata(
-    table: ShownState, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
+    table: ShownState,
+    log: delta_log.LogState,
+    facts: Sequence[FileFacts],
+    stats: Iterable[Any],
+    now: int,
 ) -> delta_log.Action:
     """The ``metaData`` action of the table; that of the log if nothing has changed."""
     shown, uuid = _schema_of_log(table, log), table.state.uuid
@@ -529,13 +533,21 @@ def _metadata(
         text = "no column in its files has a value so far, and a Delta table needs one with a type"
         raise _refused(uuid, text)
     old, file_schema = log.metadata or {}, arrow.encode_schema(pa.schema(files))
+    # As a dataset of PyArrow, delta-rs leaves out files without bounds of a column, unless it is told that
+    # the column has no statistics.
+    bounded = delta_log.bounded_columns([name for name, _ in columns], stats)
+    configuration = {
+        "delta.deletedFileRetentionDuration": _RETENTION,
+        "delta.dataSkippingStatsColumns": delta_log.column_list(bounded),
+        _FILE_SCHEMA: file_schema,
+    }
     return {
         "id": old.get("id") or str(gen_uuid_object()),
         "name": table.state.uuid,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(delta_log.struct_type(pa.schema(columns))),
         "partitionColumns": list(table.state.partition_keys),
-        "configuration": {"delta.deletedFileRetentionDuration": _RETENTION, _FILE_SCHEMA: file_schema},
+        "configuration": configuration,
         "createdTime": old.get("createdTime") or now,
     }
 

@@ -6,6 +6,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pat
 
 from kartothek_cube.core import arrow, pandas_conversion
 
@@ -16,6 +17,14 @@ _CREATOR = "parquet-cpp version"
 def has_untyped_nulls(footer: pq.FileMetaData) -> bool:
     """Whether a column holds nulls only, under a converted type that the format does not define."""
     return any(leaf.converted_type == "UNKNOWN" for leaf in _list_leaves(footer))
+
+
+def is_misread_by_others(footer: pq.FileMetaData) -> bool:
+    """Whether other libraries take times without a zone for those of UTC, or cannot read columns of nulls."""
+    if has_untyped_nulls(footer):
+        return True
+    is_assumed = any(map(_is_assumed, _list_leaves(footer)))
+    return is_assumed and any(arrow.contains_type(t, _is_local_time) for t in schema_of_footer(footer).types)
 
 
 def schema_of_footer(footer: pq.FileMetaData) -> pa.Schema:
@@ -53,6 +62,10 @@ def _list_leaves(footer: pq.FileMetaData) -> list[pq.ColumnSchema]:
     if not footer.created_by.startswith(_CREATOR):
         return []
     return [footer.schema.column(number) for number in range(len(footer.schema))]
+
+
+def _is_local_time(dtype: pa.DataType) -> bool:
+    return pat.is_timestamp(dtype) and dtype.tz is None
 
 
 def _is_assumed(leaf: pq.ColumnSchema) -> bool:

@@ -23,7 +23,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, clock, dataset_files, errors, header, naming, partition, tuning
+from kartothek_cube.core import (
+    arrow,
+    clock,
+    dataset_files,
+    errors,
+    header,
+    naming,
+    old_parquet,
+    partition,
+    tuning,
+)
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -260,6 +270,12 @@ def _file_facts(
     where = str(_refused(table.state.uuid, f"in {key}, column"))
     types = {field.name: field.type for field in stored}
     fields, problem = [], None
+    if old_parquet.is_misread_by_others(footer):
+        text = (
+            f"{key} was written by pyarrow before 0.14: other readers take its times for those of UTC, or "
+            "cannot read its columns without values; rewrite it first (publish_cube with compact=True)"
+        )
+        problem = str(_refused(table.state.uuid, text))
     for name in table.schema.names:
         if name in table.state.partition_keys:
             continue

@@ -289,13 +289,13 @@ def _has_stored_form(
 ) -> bool:
     """Whether a file is one that this library and kartothek could have written, whatever its rows."""
     metadata: pq.FileMetaData = parquet.metadata
-    schema: pa.Schema = parquet.schema_arrow
+    schema = sources.schema_of_file(parquet)
     in_files = [name for name in table.schema.names if name not in partition_on]
     if (
         sorted(schema.names) != sorted(in_files)
         or not table.has_columns(file, schema)
         or pandas_conversion.index_columns(schema)
-        or not all(map(_is_stored_type, schema.types))
+        or not all(_is_stored_type(f.type) and _has_type(f.type, table.schema.field(f.name)) for f in schema)
         or any(parquet.schema.column(i).physical_type == "INT96" for i in range(len(schema)))
     ):
         return False
@@ -315,6 +315,12 @@ def _is_stored_type(dtype: pa.DataType) -> bool:
     is_text = dtype in (pa.string(), pa.binary())
     is_number = pat.is_integer(dtype) or dtype in (pa.float32(), pa.float64(), pa.bool_())
     return bool(is_time or is_text or is_number or pat.is_decimal128(dtype))
+
+
+def _has_type(dtype: pa.DataType, field: pa.Field) -> bool:
+    """Whether a column of a file has the type of the table, in any width and zone."""
+    stored, shown = map(arrow.without_zones, (dtype, field.type))
+    return arrow.has_zone(dtype) == arrow.has_zone(field.type) and arrow.same_type(stored, shown)
 
 
 # -- commit ------------------------------------------------------------------------------------------

@@ -19,8 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kartothek_cube.core import errors, naming, tuning
-from kartothek_cube.core.arrow import cast_column, has_zone, parse_texts, same_but_nulls, storage_type
+from kartothek_cube.core import errors, naming, old_parquet, tuning
+from kartothek_cube.core.arrow import (
+    cast_column,
+    has_zone,
+    parse_texts,
+    same_but_nulls,
+    storage_type,
+    with_zone_of,
+)
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 #: a directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg
@@ -79,7 +86,7 @@ class ForeignTable:
         names = self.schema.names if columns is None else columns
         present = set(parquet.schema_arrow.names)
         rows = parquet.read([name for name in names if name in present])
-        return self._complete(file, rows, names)
+        return self._complete(file, old_parquet.cast_times(rows, parquet.metadata), names)
 
     def _complete(self, file: ForeignFile, rows: pa.Table, names: Iterable[str]) -> pa.Table:
         fields = [self.schema.field(name) for name in names]
@@ -89,6 +96,8 @@ class ForeignTable:
         if field.name in rows.column_names:
             column = rows.column(field.name)
             try:
+                # files of Delta tables may have times without the zone of the table, as those of 96 bits
+                column = column.cast(with_zone_of(column.type, field.type))
                 return cast_column(column, field.type, field.name)
             except (TypeError, ValueError) as error:
                 raise errors.SchemaConflictError(
@@ -266,11 +275,16 @@ def _is_hidden(name: str) -> bool:
 def _read_schema(filesystem: fs.FileSystem, path: str) -> pa.Schema:
     try:
         with filesystem.open_input_file(path) as file:
-            return pq.ParquetFile(file).schema_arrow
+            return schema_of_file(pq.ParquetFile(file))
     except pa.ArrowInvalid as error:
         raise ValueError(
             f"{path} is no Parquet file ({error}); only files whose names begin with . or _ are ignored"
         ) from error
+
+
+def schema_of_file(parquet: pq.ParquetFile) -> pa.Schema:
+    """Schema of a file, with the zones of times that old libraries left out."""
+    return old_parquet.restore_zones(parquet.schema_arrow, parquet.metadata)
 
 
 def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Schema:

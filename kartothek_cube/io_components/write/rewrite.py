@@ -13,7 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arguments, errors, naming, pandas_conversion, partition, pruning, tuning
+from kartothek_cube.core import (
+    arguments,
+    errors,
+    naming,
+    old_parquet,
+    pandas_conversion,
+    partition,
+    pruning,
+    tuning,
+)
 from kartothek_cube.core.arrow import Frame, Ints, Mask, append_columns, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube import discover
@@ -295,6 +304,10 @@ class CompactCube(Generic[StoreT]):
         min_files: object = self.min_files
         if not isinstance(min_files, int) or min_files < 1:
             raise ValueError(f"min_files is a number of files, 1 or more, got {min_files!r}")
+        return self.job_of_partitions(max(min_files, 2))
+
+    def job_of_partitions(self, least: int) -> Job[CountsByDataset]:
+        """The same, with the number of files of a partition in datasets without changes of the schema."""
         cube, store = self.cube, self.store
         existing = discover.discover_datasets(cube, store)
         conjunction = cube_writes.removal_conditions(cube, self.conditions, existing, "compact")
@@ -302,7 +315,8 @@ class CompactCube(Generic[StoreT]):
         datasets = {name: existing[name] for name in cube.commit_order(names)}
         plan = cube_writes.plan_existing("compact", cube, store, datasets, None, self.df_serializer)
         scopes = {name: cube_writes.partition_scope(conjunction, ds) for name, ds in datasets.items()}
-        members = {n: _select_members(cube, datasets[n], scopes[n], self.min_files) for n in datasets}
+        numbers = {n: least if ds.column_mapping is None else self.min_files for n, ds in datasets.items()}
+        members = {n: _select_members(cube, datasets[n], scopes[n], numbers[n]) for n in datasets}
         n_partitions = sum(map(len, members.values()))
         parts = [(name, part) for name, own in members.items() for part in cut_tasks(own, n_partitions)]
         tasks = [PartitionFiles.of(n, datasets[n].partition_table, part) for n, part in parts]
@@ -312,9 +326,8 @@ class CompactCube(Generic[StoreT]):
         return rewrite_job("compact_cube", description, context, tasks, run_compact, finish, n_files)
 
 
-def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, min_files: int) -> list[Ints]:
-    """Files of each physical partition with several, or with one that may be outdated."""
-    least = min_files if dataset.column_mapping is not None else max(min_files, 2)
+def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, least: int) -> list[Ints]:
+    """Files of each physical partition with enough of them."""
     rows = pruning.select_partitions(dataset, scope)
     keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
     own = [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys]
@@ -324,7 +337,7 @@ def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, mi
 
 def compact_files_job(cube: Cube, store: StoreInput, keys: Set[str]) -> Job[CountsByDataset]:
     """Compact the physical partitions of some files."""
-    job = CompactCube(cube, store, min_files=1).job()
+    job = CompactCube(cube, store, min_files=1).job_of_partitions(1)
     values = pa.array(sorted(keys), pa.string())
     tasks = []
     for task in job.tasks:
@@ -383,10 +396,15 @@ def _name_files(
 
 
 def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
-    """Whether a file was written before a change of the schema that concerns it."""
-    if stored.mapping is None or not key.endswith(naming.PARQUET_FILE_SUFFIX):
+    """Whether a file was written before a change of the schema that concerns it, or by an old library."""
+    if not key.endswith(naming.PARQUET_FILE_SUFFIX):
         return False
-    file_schema = parquet.read_footer(blobs, key)[0].schema.to_arrow_schema()
+    footer = parquet.read_footer(blobs, key)[0]
+    if old_parquet.is_misread_by_others(footer):
+        return True
+    if stored.mapping is None:
+        return False
+    file_schema = footer.schema.to_arrow_schema()
     names = set(file_schema.names) - set(pandas_conversion.index_columns(file_schema))
     if names != set(stored.schema.names) - set(stored.spec.partition_on):
         return True

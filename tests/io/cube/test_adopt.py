@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from random import Random
 from unittest import mock
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core import errors
+from kartothek_cube.core import arrow, errors
 from kartothek_cube.core.history import operation_info
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
@@ -681,6 +682,48 @@ def _map_columns(action):
             name = {"delta.columnMapping.physicalName": field["name"]}
             field["metadata"] = {"delta.columnMapping.id": i, **name}
         action["metaData"]["schemaString"] = json.dumps(schema)
+
+
+NAIVE = pa.array(DAYS[:2], pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    "name, stored, shown",
+    [
+        ("double", pa.array([2**24 + 1, 2], pa.int32()), pa.array([2.0**24 + 1, 2.0])),
+        ("decimal(12,2)", pa.array([1, 2], pa.int32()), pa.array([1, 2], pa.decimal128(12, 2))),
+        ("decimal(12,2)", pa.array([1, 2], pa.decimal128(9, 1)), pa.array([1, 2], pa.decimal128(12, 2))),
+        ("long", pa.array([2**32 - 1, 2], pa.uint32()), pa.array([2**32 - 1, 2])),
+        ("timestamp_ntz", pa.array([day.date() for day in DAYS[:2]]), NAIVE),
+        ("timestamp", NAIVE, NAIVE.cast(pa.timestamp("us", "UTC"))),
+        ("timestamp", NAIVE.cast(pa.timestamp("us", "Europe/Berlin")), NAIVE.cast(pa.timestamp("us", "UTC"))),
+    ],
+    ids=["double", "decimal", "scale", "unsigned", "date", "96 bits", "zone"],
+)
+def test_files_with_other_types_than_their_delta_table(tmp_path, name, stored, shown):
+    """As after type widening, and as Spark writes times, which are instants, by default."""
+    source = Path(write_delta(pa.table({"SHOP": [1, 2], "V": [b"", b""]}), tmp_path / "s", []))
+    _edit_log(source, partial(_replace_type, name=name))
+    [file] = source.glob("*.parquet")
+    pq.write_table(
+        pa.table({"SHOP": [1, 2], "V": stored}), file, use_deprecated_int96_timestamps=stored is NAIVE
+    )
+    cube, store = api.Cube(["SHOP"], [], "c"), memory()
+    api.adopt_dataset(str(source), cube, store, "seed")
+    found = api.query_cube_table(cube, store)["V"]
+    assert found.to_pylist() == shown.cast(found.type).to_pylist()
+    assert found.type == arrow.storage_type(shown.type)
+    assert api.query_cube_table(cube, store, api.C("V") == shown[1])["SHOP"].to_pylist() == [2]
+    assert api.verify_cube(cube, store, deep=True).problems == ()
+
+
+def _replace_type(action, name):
+    if "metaData" in action:
+        fields = json.loads(action["metaData"]["schemaString"])
+        fields["fields"][1]["type"] = name
+        action["metaData"]["schemaString"] = json.dumps(fields)
+    _with_features(action)
+    action.get("add", {}).pop("stats", None)
 
 
 def test_mapped_columns_of_delta_are_refused(tmp_path):

@@ -5,8 +5,11 @@ import shutil
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
+from deltalake import DeltaTable
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import DatasetFactory
@@ -98,6 +101,31 @@ def test_cubes_can_be_queried_and_changed(store):
     [frame] = api.query_cube(CUBE, store, conditions=later)
     assert frame[["V", "W"]].fillna(0).to_numpy().tolist() == [[8, 0], [3, 5]]
     assert api.verify_cube(CUBE, store, deep=True).problems == ()
+
+
+def test_published_tables_show_no_old_files(store, tmp_path):
+    """Other libraries take their times for those of UTC, and cannot read columns of nulls."""
+    with pytest.raises(ValueError, match="other readers take its times for those of UTC"):
+        api.publish_cube(CUBE, store)
+    assert not (tmp_path / "cube++seed/_delta_log").exists()
+    api.publish_cube(CUBE, store, compact=True)
+    table = DeltaTable(str(tmp_path / "cube++seed"))
+    later = table.to_pyarrow_dataset().to_table(filter=pads.field("T") >= DAYS[1].to_pydatetime())
+    assert sorted(later["T"].to_pylist()) == DAYS[1:]
+    assert pl.read_delta(str(tmp_path / "cube++seed"))["T"].sort().to_list() == DAYS
+
+
+@pytest.mark.parametrize("uuid", ["plain", "by_time", "cube++seed"])
+def test_adopted_files_have_the_times_that_were_written(uuid, store, tmp_path):
+    adopted = api.Cube(["T"], [], "adopted")
+    api.adopt_dataset(tmp_path / uuid / "table", adopted, store, "seed")
+    frame = api.query_cube(adopted, store)[0]
+    assert frame["T"].tolist() == DAYS
+    if uuid != "cube++seed":
+        assert frame["ZONED"].tolist() == [day.tz_localize("Europe/Berlin") for day in DAYS]
+        assert [list(map(pd.Timestamp, times)) for times in frame["TIMES"]] == [DAYS[:1], [], DAYS[2:]]
+    api.append_to_cube(frame.assign(T=frame["T"] + pd.Timedelta(days=9)), adopted, store)
+    assert api.verify_cube(adopted, store, deep=True).problems == ()
 
 
 def test_old_files_after_new_ones(store):

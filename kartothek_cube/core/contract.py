@@ -40,12 +40,16 @@ _EXAMPLES = 3
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON can express: times as text in ISO 8601, decimals as text."""
-    value = condition_codec.to_python_scalar(value)
+    """A value that JSON can express: times as text in ISO 8601, decimals as text; nulls stay nulls."""
+    given, value = value, condition_codec.to_python_scalar(value)
     if isinstance(value, np.datetime64):
-        value = value.item()
+        # of nanoseconds, item() makes integers
+        value = pd.Timestamp(value) if isinstance(value.item(), int) else value.item()
     if isinstance(value, np.integer):
         return int(value)
+    if value is pd.NaT or (value is None and given is not None):
+        # no limit is something else
+        return pd.NaT
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal) else value
@@ -72,11 +76,16 @@ def _check_any(rule: Any, attribute: Any, values: tuple[Any, ...]) -> None:
         raise ValueError(f"No value meets OneOf({rule.column!r}, ()): values is empty")
 
 
+def _to_column(name: str) -> str:
+    return arguments.parse_name("column", name)
+
+
 def _to_age(value: timedelta | float) -> timedelta:
     try:
         return value if isinstance(value, timedelta) else timedelta(seconds=value)
-    except TypeError:
-        raise TypeError(f"max_age is a datetime.timedelta or a number of seconds, not {value!r}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = f"max_age is a datetime.timedelta or a number of seconds, not {value!r}"
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(problem) from None
 
 
 def _to_type_name(given: arrow.TypeInput) -> str:
@@ -137,7 +146,7 @@ class ContractRule:
 
 @attrs.frozen
 class _ColumnRule(ContractRule):
-    column: str = attrs.field(converter=arguments.converter_str)
+    column: str = attrs.field(converter=_to_column)
 
 
 @attrs.frozen
@@ -330,8 +339,12 @@ class RowCount(ContractRule):
 
     of_write = True
 
-    min: int = attrs.field(default=0, validator=_check_number)
-    max: int | None = attrs.field(default=None, validator=attrs.validators.optional(_check_number))
+    min: int = attrs.field(default=0, converter=condition_codec.to_python_scalar, validator=_check_number)
+    max: int | None = attrs.field(
+        default=None,
+        converter=condition_codec.to_python_scalar,
+        validator=attrs.validators.optional(_check_number),
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.max is not None and self.min > self.max:

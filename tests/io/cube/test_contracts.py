@@ -107,6 +107,9 @@ FITTING = [
 ]
 
 
+UNITS = ("D", "s", "us", "ns")
+
+
 @pytest.mark.parametrize(
     "rule, values, expected",
     [
@@ -124,6 +127,7 @@ FITTING = [
         (NotNull("c"), pa.array([1.0, float("nan")]).dictionary_encode(), 1),
         (NotNull("c"), pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None])), 1),
         (InRange("c", 0), pa.nulls(2), 0),
+        *((InRange("c", np.datetime64("2024-01-02", unit)), [DAY], 1) for unit in UNITS),
     ],
 )
 def test_types_of_rules(rule, values, expected):
@@ -139,10 +143,14 @@ WRONG_VALUES = [
     # JSON has no such numbers
     *(lambda: InRange("c", 0, float("inf")), lambda: InRange("c", float("-inf"), 0)),
     *(lambda: OneOf("c", [1.0, float("inf")]), lambda: OneOf("c", [float("nan")])),
-    lambda: Fresh("c", timedelta(-1)),
+    *(lambda: Fresh("c", timedelta(-1)), lambda: Fresh("c", float("nan")), lambda: Fresh("c", float("inf"))),
+    # a limit that is null is not the same as none
+    *(lambda: InRange("c", 0, np.datetime64("NaT")), lambda: InRange("c", pa.scalar(None, pa.int64()), 1)),
+    *(lambda: InRange("c", pd.NaT), lambda: OneOf("c", ["a", pd.NaT])),
 ]
 WRONG_TYPES = [
     *(lambda: InRange("c", None, [1]), lambda: OneOf("c", [b"x"]), lambda: Fresh("c", "1 day")),
+    *(lambda: NotNull(5), lambda: NotNull(None)),
     *(partial(contract.HasType, "c", dtype) for dtype in ("int33", "category", 64)),
     *(partial(Contract.make, rules) for rules in ([contract.ContractRule()], ["NotNull"], "NotNull")),
 ]
@@ -231,7 +239,7 @@ def test_overwrites_rollbacks_and_schemas_keep_contracts():
 
 def test_rules_of_whole_writes():
     store = memory()
-    contracted(store, [contract.UniqueCells(), RowCount(2, 3)])
+    contracted(store, [contract.UniqueCells(), RowCount(np.int64(2), np.int64(3))])
     parts = [seed([5, 6], [5, 6], p=1), seed([6], [7], p=1)]
     error = refused(
         lambda: api.append_to_cube__iter(parts, CUBE, store, ["seed"]), store, contract.UniqueCells(), 2
@@ -252,7 +260,7 @@ def test_rules_of_whole_writes():
 @pytest.mark.parametrize("name", FACADES)
 def test_writes_of_single_datasets_check_rules_of_whole_writes(name, tmp_path):
     facade, store = FACADES[name](), f"hfs://{tmp_path}"
-    contracted(store, [contract.UniqueCells(), RowCount(2, 3)])
+    contracted(store, [contract.UniqueCells(), RowCount(np.int64(2), np.int64(3))])
     update = partial(facade.update, store, uuid="cube++seed")
     repeated = [seed([5, 6], [5, 6], p=1), seed([6], [7], p=1)]
     refused(lambda: update(repeated), store, contract.UniqueCells(), 2)

@@ -50,6 +50,9 @@ class CubePin:
         prefix = self._cube.ktk_dataset_uuid(self._cube.seed_dataset)
         now = store_time(self._blobs, f"{prefix}.{gen_uuid()}.tmp")
         expires = int(now + self._lease.total_seconds())
+        if expires >= 10**10:
+            # names of pins have ten digits for it: another one counted for nothing
+            raise ValueError(f"lease is so long that it ends after the year 2286: {self._lease}")
         self.expires = datetime.fromtimestamp(expires, UTC)
         states = dict(entry.split("@") for entry in self.token.split(","))
         keys = [
@@ -108,7 +111,7 @@ def pin_cube(cube: Cube | str, store: StoreInput, *, lease: timedelta = timedelt
     Raises
     ------
     ValueError
-        There is no such cube, or the lease is too short.
+        There is no such cube, or the lease is too short, or ends after the year 2286.
 
     Examples
     --------

@@ -438,8 +438,17 @@ def test_a_pin_in_each_block_is_renewed_in_the_background_and_ends_with_it(forge
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
 
 
-@pytest.mark.parametrize("lease, error", [(timedelta(seconds=1), ValueError), (3600, TypeError)])
-def test_a_lease_is_a_time_that_is_long_enough_to_be_renewed(forgetful, lease, error):
+LEASES = [
+    (timedelta(seconds=1), ValueError),
+    (3600, TypeError),
+    # later than names of pins can tell, so that cleanups ignored the pin
+    (timedelta(days=300 * 366), ValueError),
+    (timedelta.max, ValueError),
+]
+
+
+@pytest.mark.parametrize("lease, error", LEASES)
+def test_a_lease_is_a_time_that_can_be_renewed_and_ends(forgetful, lease, error):
     with pytest.raises(error, match="lease is"):
         api.pin_cube(CUBE, forgetful, lease=lease)
 

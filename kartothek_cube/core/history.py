@@ -98,6 +98,8 @@ def annotate_operations(
         raise TypeError(f"message is a text, but it is {message!r}")
     given = {"run": run, "revision": revision}
     try:
+        if not isinstance(job, Mapping | str | None):
+            raise TypeError("it is no dict")
         details = {"name": job} if isinstance(job, str) else dict(job or {})
         details |= {key: value for key, value in given.items() if value is not None}
         content = json.loads(json.dumps(details, allow_nan=False)) or None

@@ -388,6 +388,9 @@ class CubeLineage:
     datasets: Mapping[str, DatasetLineage]
 
     def __getitem__(self, name: str) -> DatasetLineage:
+        errors.check_names(
+            f"lineage of cube {self.cube.uuid_prefix}: ", "dataset", [name], self.datasets, error=KeyError
+        )
         return self.datasets[name]
 
     def __repr__(self) -> str:
@@ -426,6 +429,7 @@ class CubeLineage:
         list of dict
             Events to be sent as JSON.
         """
+        namespace = arguments.parse_name("namespace", namespace)
         timed = [entry for entry in self.datasets.values() if entry.time is not None]
         events = [(kind, entry) for entry in timed for kind in ("START", "COMPLETE")]
         return [{"eventType": kind, **_run_event(self.cube, entry, namespace)} for kind, entry in events]

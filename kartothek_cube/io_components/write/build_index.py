@@ -241,6 +241,8 @@ class BuildColumnStatistics(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Read the columns of all files, `blocksize` per task, then commit dataset by dataset."""
+        if self.columns is None:
+            raise TypeError("columns is one or several names (str), or [] to keep no statistics, got None")
         columns = arguments.parse_names("columns", self.columns)
         existing = discover.discover_datasets(self.cube, self.store)
         names = sorted(discover.choose_datasets(self.cube, self.datasets, existing))

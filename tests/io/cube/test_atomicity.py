@@ -348,6 +348,7 @@ def test_history_lists_states_of_the_cube(store):
         ({"job": {"at": float("nan")}}, "job is a dict"),
         ({"job": "load", "run": object()}, "'load', <object"),
         ({"message": 5}, "message is a text"),
+        ({"job": []}, "job is a dict"),
         ({"job": 5, "run": 1}, "job is a dict"),
     ],
 )

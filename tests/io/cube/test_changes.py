@@ -416,6 +416,14 @@ def facets(events):
             yield from dataset["facets"].values()
 
 
+def test_lineage_refuses_unknown_datasets_and_a_namespace_that_is_no_text(store):
+    lineage = api.lineage_cube(CUBE, store)
+    with pytest.raises(KeyError, match="unknown dataset sed; did you mean seed"):
+        lineage["sed"]
+    with pytest.raises(TypeError, match="namespace is a name"):
+        lineage.to_openlineage(5)
+
+
 def test_events_of_openlineage_have_what_its_specification_requires(store):
     """RunEvent of https://openlineage.io/spec/2-0-2/OpenLineage.json, and the facets that are used."""
     with api.annotate_operations("why", job="double"):

@@ -215,6 +215,7 @@ MISTAKES = [
     ("p", None, ValueError, "'p': it is a partition key"),
     ("v", "other", ValueError, "other"),
     ("l", None, NotImplementedError, "type list<item: int64> cannot be compared"),
+    (None, None, TypeError, r"columns is .*, or \[\] to keep no statistics, got None"),
     (["v", "partition"], None, ValueError, "labels of partitions have this name"),
 ]
 #: mistakes of a build

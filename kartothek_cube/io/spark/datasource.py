@@ -368,18 +368,35 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         table = state.table_name
         files = state.partition_table.take(state.partition_table.positions(labels))
         stored = set(state.schema.names)
+        layout = state if stored.issuperset(self._schema.names) else self._later_layout()
+        assert layout.schema is not None
+        mapping = layout.column_mapping
+        if mapping is not None:
+            stored.update(mapping.columns)
         context = dataset_read.ReadContext(
             store=self._store,
             uuid=self._uuid,
             table=table,
-            schema=state.schema.internal(),
+            schema=layout.schema.internal(),
             partition_keys=tuple(state.partition_keys or ()),
             columns=tuple(name for name in self._schema.names if name in stored),
-            mapping=state.column_mapping,
+            mapping=mapping,
         )
         plan = dataset_read.ReadPlan(context, PartitionTable(files.labels, {table: files.files[table]}))
         for block in executor.split_into_blocks(plan, self._workers):
             yield from (ds.InputPartition(pickle.dumps((context, task))) for task in block)
+
+    def _later_layout(self) -> dataset.DatasetMetadata:
+        """The newest state: it knows former names and defaults of columns that older ones lack."""
+        newest = self._load(self._newest())
+        assert newest.schema is not None
+        gone = sorted(set(self._schema.names).difference(newest.schema.names))
+        if gone:
+            raise ValueError(
+                f"Dataset {self._uuid!r} no longer has the column(s) {', '.join(gone)} of the stream: start "
+                "the query again, with the columns that it has now"
+            )
+        return newest
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the files of a task."""

@@ -66,6 +66,36 @@ def test_rows_arrive_once_over_restarts(stream, url):
     assert flat(stream.run()) == []
 
 
+def open_reader(url) -> datasource.CubeStreamReader:
+    """The reader of a stream that starts now, without Spark."""
+    options = {"store": url, "cube": "cube"}
+    return datasource.CubeStreamReader(options, datasource.KartothekCubeDataSource(options).schema(), 2)
+
+
+def read_versions(reader: datasource.CubeStreamReader, first: int, last: int) -> list[dict]:
+    start, end = {"version": first, "files": 0}, {"version": last + 1, "files": 0}
+    batches = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
+    return pa.Table.from_batches(batches).sort_by("x").to_pylist()
+
+
+def test_rows_of_older_schemas_are_those_of_queries(url):
+    api.build_cube(cells(range(4)), CUBE, url)
+    api.update_schema(CUBE, url, rename={"v": "w"}, add={"n": "int64"}, defaults={"n": 5})
+    api.append_to_cube(pa.table({"x": [4], "p": [0], "w": [8], "n": [6]}), CUBE, url)
+    (expected,) = api.query_cube(CUBE, url)
+    assert read_versions(open_reader(url), 1, 3) == expected.sort_values("x").to_dict("records")
+
+
+def test_a_column_that_is_gone_ends_a_stream(url):
+    api.build_cube(cells(range(4)), CUBE, url)
+    reader = open_reader(url)
+    assert len(read_versions(reader, 1, 1)) == 4
+    api.update_schema(CUBE, url, rename={"v": "w"})
+    api.append_to_cube(pa.table({"x": [4], "p": [0], "w": [8]}), CUBE, url)
+    with pytest.raises(ValueError, match=r"'cube\+\+seed' no longer has the column\(s\) v of the stream"):
+        read_versions(reader, 2, 3)
+
+
 @pytest.mark.skipif(not hasattr(datasource, "limits"), reason="Spark 4.1 asks for all that there is")
 def test_a_batch_has_some_of_the_files(stream, url):
     append(url, range(4, 8))

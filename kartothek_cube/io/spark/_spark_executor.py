@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from kartothek_cube.core import arrow, errors, pandas_conversion, tuning
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -456,6 +456,7 @@ def _shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
     """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
+    df = _drop_collations(df)
     names = [_session.quote_column(key) for key in keys]
     if file_rows is not None:
         f = _session.column_functions(df)
@@ -473,3 +474,14 @@ def _shuffle_by_partition(
     if not keys:
         return df.repartition(1)
     return df.repartition(*names).sortWithinPartitions(*names)
+
+
+def _drop_collations(df: DataFrame) -> DataFrame:
+    """The frame with texts that are equal only if all characters are, as they are in partitions and cells."""
+    f = _session.column_functions(df)
+    plain = {
+        field.name: f.col(_session.quote_column(field.name)).cast(StringType())
+        for field in df.schema
+        if isinstance(field.dataType, StringType) and field.dataType != StringType()
+    }
+    return df.withColumns(plain) if plain else df

@@ -205,6 +205,15 @@ def test_cells_that_occur_twice_are_an_error_of_the_library(spark, url, limit):
     assert files(url) == set()
 
 
+def test_cells_and_partitions_do_not_depend_on_collations(spark, url):
+    # more rows than a task writes at a time; upper and lower case alternate, and the last two cells repeat
+    frame = spark.range(200_000).selectExpr(
+        "id % 199998 AS x", "IF(id % 2 = 0, 'a', 'A') COLLATE UTF8_LCASE AS p"
+    )
+    with pytest.raises(DuplicateCellsError):
+        api.build_cube_from_spark(frame, api.Cube(["x"], ["p"], "cube"), url)
+
+
 def test_nulls_are_an_error_of_the_library(spark, built):
     before = files(built)
     data = seed().set_column(0, "x", pa.array([None, *range(1, 12)], pa.int64()))

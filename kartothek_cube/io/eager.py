@@ -101,8 +101,6 @@ class _StoreDataset(dataset_writes.StoreDataset):
     metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
     metadata_version: int = naming.DEFAULT_METADATA_VERSION
     table_name: str = naming.SINGLE_TABLE
-    sort_partitions_by: None = attrs.field(default=None, init=False)
-    metadata_merger: None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen

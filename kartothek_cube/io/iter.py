@@ -69,8 +69,6 @@ class _StoreDataset(StoreDataset):
     metadata_version: int = DEFAULT_METADATA_VERSION
     secondary_indices: Names = None
     table_name: str = SINGLE_TABLE
-    sort_partitions_by: None = attrs.field(default=None, init=False)
-    metadata_merger: None = attrs.field(default=None, init=False)
 
 
 @facade.define_facade(_UpdateDataset)

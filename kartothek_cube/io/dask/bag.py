@@ -82,7 +82,6 @@ class _StoreDataset(StoreDataset):
     metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
     secondary_indices: Names = None
     table_name: str = SINGLE_TABLE
-    sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
 _EXAMPLE = Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), executor.SYNC)

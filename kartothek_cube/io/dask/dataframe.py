@@ -22,7 +22,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core import arrow, errors, pandas_conversion
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.expressions import PredicatesType
-from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.schema import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import StoreInput
@@ -192,7 +192,7 @@ def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame
 
 
 @attrs.frozen
-class _HashDataset(dataset_read.DatasetRead):
+class _HashDataset:
     """Hash a dataset, whatever the order of its rows.
 
     Parameters
@@ -240,27 +240,21 @@ class _HashDataset(dataset_read.DatasetRead):
     table: str = SINGLE_TABLE
     predicates: PredicatesType = None
     factory: DatasetFactory | None = None
-    columns: list[str] | None = attrs.field(init=False)
-    predicate_pushdown_to_io: bool = attrs.field(default=True, init=False)
-    categoricals: list[str] | None = attrs.field(default=None, init=False)
-    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
-    table_name: str | None = attrs.field(default=TABLE, init=False)
-    as_of: DatasetAsOf | None = attrs.field(default=None, init=False)
-
-    @property
-    def keys(self) -> list[str]:
-        """The columns of groups."""
-        return [self.group_key] if isinstance(self.group_key, str) else list(self.group_key or [])
-
-    @columns.default
-    def _columns_to_read(self) -> list[str] | None:
-        return None if self.subset is None else list(dict.fromkeys([*self.subset, *self.keys]))
+    table_name: str = attrs.field(default=TABLE, init=False)
 
 
 @define_facade(_HashDataset)
 def hash_dataset(read: _HashDataset) -> dd.Series:
-    plan, keys = with_stores(read, picklable_store).plan(), read.keys
-    counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
+    keys, subset = _names(read.group_key or ()), read.subset
+    plan = dataset_read.DatasetRead(
+        read.dataset_uuid,
+        picklable_store(read.store),
+        None if subset is None else list(dict.fromkeys([*subset, *keys])),
+        predicates=read.predicates,
+        factory=read.factory,
+        table_name=read.table_name,
+    ).plan()
+    counted = list(plan.context.columns or ()) if subset is None else list(subset)
     errors.check_names("group_key: ", "column", keys, plan.context.columns or ())
     if keys:
         return _hashes_by_group(plan, counted, keys)

@@ -176,7 +176,6 @@ class _StoreDataset(StoreDataset):
     metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
     table_name: str = SINGLE_TABLE
     secondary_indices: Names = None
-    sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen

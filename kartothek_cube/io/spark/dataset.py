@@ -94,7 +94,6 @@ class _StoreDataset(StoreDataset):
     table_name: str = SINGLE_TABLE
     sort_partitions_by: Names = attrs.field(default=None, kw_only=True)
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
-    metadata_merger: None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen

@@ -92,8 +92,6 @@ class StoreDataset:
     metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
     metadata_version: int = naming.DEFAULT_METADATA_VERSION
     table_name: str = naming.SINGLE_TABLE
-    sort_partitions_by: Names = None
-    metadata_merger: MetadataMerger | None = None
     publish: bool = attrs.field(default=True, kw_only=True)
 
     def plan(self) -> WritePlan:
@@ -133,8 +131,11 @@ def _new_spec(
 ) -> WriteSpec:
     """The specification as far as it does not depend on the stored state."""
     version = write.metadata_version if isinstance(write, StoreDataset) else write.default_metadata_version
+    # not all façades have these parameters
     storage_format = getattr(write, "metadata_storage_format", naming.DEFAULT_METADATA_STORAGE_FORMAT)
-    metadata, merger = arguments.user_metadata(write.metadata), write.metadata_merger
+    merger: MetadataMerger | None = getattr(write, "metadata_merger", None)
+    sort_by: Names = getattr(write, "sort_partitions_by", None)
+    metadata = arguments.user_metadata(write.metadata)
     if merger is not None and not callable(merger):
         raise TypeError(f"metadata_merger is a function of a list of two dicts, got {merger!r}")
     if not write.publish:
@@ -156,7 +157,7 @@ def _new_spec(
         _columns("partition_on", write.partition_on),
         _columns("secondary_indices", write.secondary_indices),
         arguments.check_serializer(write.df_serializer),
-        _columns("sort_partitions_by", write.sort_partitions_by),
+        _columns("sort_partitions_by", sort_by),
         statistics=pruning.statistics_columns(metadata),
         change=change,
     )
@@ -520,8 +521,6 @@ class CreateHeader(StoreDataset):
     # what belongs to the writing of files
     df_serializer: None = attrs.field(default=None, init=False)
     secondary_indices: None = attrs.field(default=None, init=False)
-    sort_partitions_by: None = attrs.field(default=None, init=False)
-    metadata_merger: None = attrs.field(default=None, init=False)
     publish: bool = attrs.field(default=True, init=False)
 
 

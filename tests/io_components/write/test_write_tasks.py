@@ -13,7 +13,7 @@ from kartothek_cube.io.eager import read_table
 from kartothek_cube.io.eager_cube import query_cube
 from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.cube_writes import BuildCube
-from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted, write_table
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, finish_write
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, merge_writes
@@ -42,7 +42,7 @@ def plan(store_factory):
 @pytest.fixture
 def dataset_plan(store_factory):
     options = {"partition_on": "p", "secondary_indices": "x", "sort_partitions_by": "x"}
-    return StoreDataset(store_factory, "uuid", **options).plan()
+    return UpdateDataset(store_factory, "uuid", **options).plan()
 
 
 def test_tables_become_files(plan, store_factory):

@@ -107,11 +107,8 @@ def annotate_operations(
         shown = f"{job!r}, {run!r} and {revision!r}: {error}"
         problem = f"job is a dict that JSON can express, as run and revision are values, but they are {shown}"
         raise TypeError(problem) from error
-    token = _ANNOTATIONS.set(OperationInfo("", message, content))
-    try:
+    with hooks.set_variable(_ANNOTATIONS, OperationInfo("", message, content)):
         yield
-    finally:
-        _ANNOTATIONS.reset(token)
 
 
 def describe_operation(name: str) -> OperationInfo:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, Self, TypeVar
 
@@ -211,12 +211,24 @@ def check_rows(check: Callable[[pd.DataFrame], object], dataset: str) -> Hook[pd
     return Hook(check, ROW_CHECKS, dataset)
 
 
+T = TypeVar("T")
+
+
+@contextmanager
+def set_variable(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a variable of the context within the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
 def call_hooks(hooks: list[Hook[Event]], event: Event) -> None:
     """Call functions with an event; what they raise is a warning."""
     if _IS_CALLING.get():
         return
-    token = _IS_CALLING.set(True)
-    try:
+    with set_variable(_IS_CALLING, True):
         for hook in list(hooks):
             try:
                 hook.function(event)
@@ -224,5 +236,3 @@ def call_hooks(hooks: list[Hook[Event]], event: Event) -> None:
                 # what the event tells of is done, also where warnings are errors
                 with suppress(HookWarning):
                     warnings.warn(f"A hook has failed: {error!r}", HookWarning, stacklevel=2)
-    finally:
-        _IS_CALLING.reset(token)

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import chain, islice
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.errors import MissingFileError
+from kartothek_cube.core.hooks import set_variable
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.uuid import gen_uuid
@@ -29,14 +30,9 @@ R = TypeVar("R")
 _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
 
 
-@contextmanager
-def limit_threads(threads: int | None) -> Iterator[None]:
+def limit_threads(threads: int | None) -> AbstractContextManager[None]:
     """Use at most so many threads within the block; None for no limit."""
-    token = _THREAD_LIMIT.set(threads)
-    try:
-        yield
-    finally:
-        _THREAD_LIMIT.reset(token)
+    return set_variable(_THREAD_LIMIT, threads)
 
 
 def apply_thread_limit(threads: int) -> int:
@@ -182,14 +178,9 @@ class ProgressListener(Protocol):
 _LISTENER: ContextVar[ProgressListener | None] = ContextVar("kartothek_cube_progress", default=None)
 
 
-@contextmanager
-def report_progress_to(listener: ProgressListener | None) -> Iterator[None]:
+def report_progress_to(listener: ProgressListener | None) -> AbstractContextManager[None]:
     """Report the progress of the work within the block to a listener; None for no listener."""
-    token = _LISTENER.set(listener)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(token)
+    return set_variable(_LISTENER, listener)
 
 
 def progress_add_total(files: int) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pyspark.sql import types as st
 from kartothek_cube.core import arrow, expressions
 from kartothek_cube.core.cube.condition_codec import next_prefix
 from kartothek_cube.core.cube.conditions import C, Condition
+from kartothek_cube.core.hooks import set_variable
 from kartothek_cube.core.schema import find_remedy
 
 #: digits that a decimal of Spark can have
@@ -148,14 +149,8 @@ def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> st
     return f'{column}.cast("{target}")'
 
 
-@contextmanager
-def spark_remedies() -> Iterator[None]:
-    """Messages about schemas say what to do in Spark."""
-    token = find_remedy.set(_find_spark_remedy)
-    try:
-        yield
-    finally:
-        find_remedy.reset(token)
+#: context manager or decorator: messages about schemas say what to do in Spark
+spark_remedies = partial(set_variable, find_remedy, _find_spark_remedy)
 
 
 # -- data ----------------------------------------------------------------------------------------------------

@@ -443,9 +443,7 @@ class WriteTarget:
 
     def plan(self) -> WritePlan | None:
         """The write, planned from the current state of the store; None if there is nothing to do."""
-        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
-        cube = self._cube(existing)
-        name = self.options.dataset or cube.seed_dataset
+        cube, name, existing = self._find_dataset()
         append = cube_writes.AppendToCube(None, cube, self.store, schema_mode=self.options.schema_mode)
         if name in existing and not self.overwrite:
             if self.options.if_exists == "ignore":
@@ -485,9 +483,7 @@ class WriteTarget:
     def batch_plan(self) -> WritePlan:
         """The write of a batch; one that replaces all earlier ones keeps what is known of streams."""
         if self.overwrite:
-            existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
-            cube = self._cube(existing)
-            name = self.options.dataset or cube.seed_dataset
+            cube, name, existing = self._find_dataset()
             if name in existing:
                 return cube_writes.UpdateCube(None, cube, self.store, "all", [name]).plan()
         plan = self.plan()
@@ -497,12 +493,16 @@ class WriteTarget:
 
     def removal_plan(self) -> WritePlan | None:
         """The removal of the rows of earlier batches by a batch without rows; None if there are none."""
-        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
-        cube = self._cube(existing)
-        name = self.options.dataset or cube.seed_dataset
+        cube, name, existing = self._find_dataset()
         if name not in existing:
             return None
         return cube_writes.RemovePartitions(cube, self.store, "all", datasets=[name]).plan()
+
+    def _find_dataset(self) -> tuple[Cube, str, Collection[str]]:
+        """The cube, the dataset to write, and the datasets that exist."""
+        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
+        cube = self._cube(existing)
+        return cube, self.options.dataset or cube.seed_dataset, existing
 
     def _cube(self, existing: Collection[str]) -> Cube:
         options, columns = self.options, ("dimension_columns", "partition_columns")

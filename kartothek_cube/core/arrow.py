@@ -105,7 +105,7 @@ def decoded_type(t: pa.DataType) -> pa.DataType:
         return decoded_type(t.value_type)
     if t in _VIEWS:
         return _VIEWS[t]
-    return _rebuild_nested(t, decoded_type) if pat.is_nested(t) else t
+    return rebuild_nested(t, decoded_type) if pat.is_nested(t) else t
 
 
 def number_bits(t: pa.DataType) -> int:
@@ -150,7 +150,7 @@ def with_far_times(t: pa.DataType) -> pa.DataType:
     t = storage_type(t)
     if pat.is_timestamp(t):
         return pa.timestamp("us", t.tz)
-    return _rebuild_nested(t, with_far_times) if pat.is_nested(t) else t
+    return rebuild_nested(t, with_far_times) if pat.is_nested(t) else t
 
 
 def has_zone(t: pa.DataType) -> bool:
@@ -168,7 +168,7 @@ def without_zones(t: pa.DataType) -> pa.DataType:
     """The type with all its timestamps without a zone."""
     if pat.is_timestamp(t):
         return pa.timestamp(t.unit)
-    return _rebuild_nested(t, without_zones) if contains_type(t, has_zone) else t
+    return rebuild_nested(t, without_zones) if contains_type(t, has_zone) else t
 
 
 def with_known_types(t: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -240,10 +240,11 @@ def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.
         return pa.date32()
     if pat.is_decimal(t):
         return t if pat.is_decimal256(t) else pa.decimal128(t.precision, t.scale)
-    return _rebuild_nested(t, inner) if pat.is_nested(t) else t
+    return rebuild_nested(t, inner) if pat.is_nested(t) else t
 
 
-def _rebuild_nested(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+def rebuild_nested(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The nested type of converted types; all kinds of lists become one, unions stay."""
     if pat.is_map(t):
         return pa.map_(inner(t.key_type), inner(t.item_type))
     if pat.is_struct(t):

@@ -215,13 +215,8 @@ def _storage_target(dtype: pa.DataType, stored: pa.DataType | None = None) -> pa
     if arrow.has_zone(dtype):
         return pa.timestamp(dtype.unit, stored.tz if stored is not None and arrow.has_zone(stored) else "UTC")
     # zoned timestamps in nested types become those of UTC: Spark gives them the time zone of the session
-    if pat.is_map(dtype):
-        key, item = (f.with_type(_storage_target(f.type)) for f in (dtype.key_field, dtype.item_field))
-        return pa.map_(key, item)
-    if pat.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_storage_target(dtype.value_type)))
-    if pat.is_struct(dtype):
-        return pa.struct([field.with_type(_storage_target(field.type)) for field in dtype])
+    if pat.is_nested(dtype):
+        return arrow.rebuild_nested(dtype, _storage_target)
     if stored is None:
         return dtype
     if pat.is_unsigned_integer(stored):

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow import rebuild_nested
 from kartothek_cube.core.commit.header_store import retry_request
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY, check_uuid
@@ -412,12 +413,8 @@ def _translate_type(dtype: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pat.is_decimal(dtype) and dtype.precision <= _MAX_PRECISION and 0 <= dtype.scale <= dtype.precision:
         return pa.decimal128(dtype.precision, dtype.scale)
-    if pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype):
-        return pa.list_(_translate_type(dtype.value_type))
-    if pat.is_map(dtype):
-        return pa.map_(_translate_type(dtype.key_type), _translate_type(dtype.item_type))
-    if pat.is_struct(dtype) and dtype.num_fields:
-        return pa.struct([(field.name, _translate_type(field.type)) for field in dtype])
+    if pat.is_nested(dtype) and dtype.num_fields and not pat.is_union(dtype):
+        return rebuild_nested(dtype, _translate_type)
     raise _NoDeltaTypeError(dtype)
 
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components import arguments, dataset_read, facade
-from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
+from kartothek_cube.io_components import arguments, arrow_dataset, dataset_read, facade
+from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit
 
 __all__ = ["dataset", "read_table_arrow", "read_dataset_as_arrow", "read_dataset_as_record_batches"]
 __all__ += ["read_dataset_as_arrow__iter", "read_dataset_as_arrow__iterator"]
@@ -59,8 +58,7 @@ def read_dataset_as_record_batches(read: dataset_read.ReadBatches) -> pa.RecordB
 
 def _batches(plan: dataset_read.ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for table in dataset_read.run_each(plan, threads=1):
-        columns = [cast_column(table.column(f.name), f.type, f.name) for f in schema]
-        yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+        yield from arrow_dataset.cast_table(table, schema).to_batches()
 
 
 def dataset(
@@ -114,4 +112,4 @@ def dataset(
     """
     opened = arguments.dataset_factory(dataset_uuid, store, factory)
     source = DatasetSource(opened.dataset_uuid, opened.store_factory, table_name, as_of)
-    return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))
+    return LazyDataset(source, schema=arrow_dataset.in_unit(source.read_schema(), timestamp_unit))

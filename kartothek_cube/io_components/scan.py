@@ -21,7 +21,7 @@ import pyarrow.types as pat
 from kartothek_cube.core import arrow, caching, expressions, naming, old_parquet, pandas_conversion, tuning
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
-from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.io_components import runtime
 from kartothek_cube.serialization import DataFrameSerializer, parquet
 
@@ -425,14 +425,7 @@ def _locate(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | list[byt
         paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
         if len(paths) == len(keys):
             return paths, None
-    return list(runtime.ordered_map(partial(_get_file, blobs), keys, tuning.REMOTE_REQUESTS)), None
-
-
-def _get_file(blobs: BlobStore, key: str) -> bytes:
-    try:
-        return blobs.get(key)
-    except KeyError as error:
-        raise MissingFileError(key) from error
+    return list(runtime.ordered_map(partial(get_required, blobs), keys, tuning.REMOTE_REQUESTS)), None
 
 
 # Cached: 10 % of the time of a query of two small files.
@@ -634,7 +627,7 @@ def read_file(
     # `row_index` adds the index of the stored frame
     if key.endswith(naming.PARQUET_FILE_SUFFIX):
         path = blobs.local_path(key)
-        source = _get_file(blobs, key) if path is None else path
+        source = get_required(blobs, key) if path is None else path
         try:
             table = parquet.read_parquet(source, key, columns, where, schema, mapping, row_index=row_index)
         except FileNotFoundError as error:

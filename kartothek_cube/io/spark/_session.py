@@ -20,7 +20,7 @@ from simplekv import KeyValueStore
 from kartothek_cube.core.arrow import Frame
 from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.store import StoreFactory, StoreInput
-from kartothek_cube.core.store.resolve import ensure_store, lazy_store, to_url
+from kartothek_cube.core.store.resolve import ensure_store, find_dictionary, lazy_store, to_url
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema, to_spark
 
 #: number of parallel tasks, if it cannot be determined
@@ -247,16 +247,12 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
     if isinstance(store, CachedStoreFactory):
         return store
     factory = CachedStoreFactory(lazy_store(store))
-    innermost: object = factory()
-    while hasattr(innermost, "_dstore"):
-        innermost = innermost._dstore
-    names = ((base.__name__, base.__module__.partition(".")[0]) for base in type(innermost).__mro__)
-    if not {("DictStore", "simplekv"), ("DictStore", "minimalkv")}.isdisjoint(names):
+    if find_dictionary(factory()) is not None:
         raise ValueError(
             "Spark's executors cannot open a store in the memory of the driver: use a directory that all of "
             "them see (hfs:///data), or an object store (s3://bucket)."
         )
-    root = getattr(innermost, "root", None)
+    root = getattr(factory(), "root", None)
     if isinstance(store, str | os.PathLike) and isinstance(root, str):
         # executors work in another directory
         path = quote(os.path.abspath(root))

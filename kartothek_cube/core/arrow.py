@@ -331,6 +331,13 @@ def normalize_zeros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunked
     return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
 
 
+def category_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values to encode as categories: of floats, pandas has one zero among these, and NaN is missing."""
+    if not pat.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), normalize_zeros(values))
+
+
 def encode_schema(schema: pa.Schema) -> str:
     """A schema as text."""
     return base64.b64encode(schema.serialize()).decode()

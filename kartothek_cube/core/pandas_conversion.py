@@ -575,7 +575,7 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
     if pat.is_null(column.type):  # pandas refuses null as a category
         return pa.chunked_array([pa.nulls(len(column), pa.dictionary(pa.int32(), pa.string()))])
     if not pat.is_dictionary(column.type):
-        column = column.dictionary_encode()
+        column = arrow.category_values(column).dictionary_encode()
     return _with_date_unit(column.type.value_type, partial(_cast_dictionaries, column), dates_as_object)
 
 

@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import arrow, tuning
-from kartothek_cube.core.arrow import Ints, Mask, concat_promoted, lookup, replace_columns, to_numpy
+from kartothek_cube.core.arrow import (
+    Ints,
+    Mask,
+    category_values,
+    concat_promoted,
+    lookup,
+    replace_columns,
+    to_numpy,
+)
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -113,6 +121,7 @@ def categorize(
 
 
 def _encode(values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None) -> pa.ChunkedArray:
+    values = category_values(values)
     if categories is None:
         values = values.cast(pa.string()) if pa.types.is_null(values.type) else values
         categories = _collect_categories(values, lengths)

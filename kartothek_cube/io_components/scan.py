@@ -132,12 +132,15 @@ def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) ->
     lengths = np.empty(len(numbers), np.int64)
     lengths[numbers] = np.concatenate([part.lengths for part in parts])
     names = parts[0].table.column_names
-    table = concat_tables([part.table.select(names) for part in parts], scan.keys[0])
+    tables = [part.table.select(names) if names else part.table for part in parts]
+    table = concat_tables(tables, scan.keys[0])
+    if not names:  # rows without columns have no order, and Arrow forgets how many a slice has
+        return FileRows(table, lengths)
     starts = np.cumsum(lengths[numbers]) - lengths[numbers]
     slices = [table.slice(int(starts[i]), int(lengths[numbers[i]])) for i in np.argsort(numbers)]
     table = pa.concat_tables(slices)
     metadata = parts[0].table.schema.metadata
-    return FileRows(table.replace_schema_metadata(metadata) if table.num_columns else table, lengths)
+    return FileRows(table.replace_schema_metadata(metadata), lengths)
 
 
 def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:

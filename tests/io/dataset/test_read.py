@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 from itertools import chain
 
 import numpy as np
@@ -61,6 +62,15 @@ def test_no_columns(io, flat, predicates, counts):
     frames = io.read(flat, columns=[], predicates=predicates)
     assert [df.shape for df in frames] == [(count, 0) for count in counts]
     assert api.read_table("u", flat, columns=[], predicates=predicates).shape == (sum(counts), 0)
+
+
+@pytest.mark.parametrize("columns", [["x"], ["p"], []])
+def test_rows_count_if_a_predicate_is_known_for_some_files_and_checked_in_others(io, memory, columns):
+    io.store(memory, [frame(p=[1, 1, 2], x=[0, 1, 3])], partition_on="p")
+    options = {"columns": columns, "predicates": [[("p", "==", 2)], [("x", "<", 1)]]}
+    assert [df.shape for df in io.read(memory, **options)] == [(1, len(columns))] * 2
+    assert api.read_table("u", memory, **options).shape == (2, len(columns))
+    assert api.read_table_arrow("u", memory, **options).num_rows == 2
 
 
 def test_only_partition_keys_count_the_rows(io, memory):
@@ -274,6 +284,17 @@ def test_categories_of_every_type(io, memory, values, as_object):
     pdt.assert_frame_equal(table.astype(plain.dtypes), plain)
     assert table["x"].cat.categories.dtype == plain["x"].dtype
     pdt.assert_frame_equal(io.read(memory, **options)[0].astype(plain.dtypes), plain[:1])
+
+
+@pytest.mark.parametrize("index", [None, "x"])
+def test_categories_have_one_zero_and_no_nan(io, memory, index):
+    table = pa.table({"x": pa.array([0.0, -0.0, math.nan, None, 1.5], from_pandas=False)})
+    io.store(memory, [table], secondary_indices=index)
+    ddf = api.read_dataset_as_ddf("u", memory, categoricals=["x"])
+    frames = [api.read_table("u", memory, categoricals=["x"]), ddf.compute(scheduler="sync")]
+    for df in [*io.read(memory, categoricals=["x"]), *frames]:
+        assert df["x"].cat.categories.tolist() == [0, 1.5]
+        assert df["x"].dropna().tolist() == [0, 0, 1.5]
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}], ids=["list", "struct"])

@@ -108,8 +108,16 @@ def _describe(method: M, function: Function) -> M:
     return method
 
 
-def _keep_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+def _keep_columns(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return None if names is None else parse_names("columns", names)
+
+
+def _keep_groups(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else parse_names("by", names)
+
+
+def _keep_dimensions(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else parse_names("dimension_columns", names)
 
 
 def _keep_conditions(where: ConditionsInput) -> ConditionsInput:
@@ -174,11 +182,11 @@ class LazyQuery:
     cube: Cube
     store: StoreInput
     _where: ConditionsInput = attrs.field(default=None, converter=_keep_conditions)
-    _columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
-    _by: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
+    _columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_columns)
+    _by: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_groups)
     _datasets: DatasetsInput = attrs.field(default=None, kw_only=True, converter=_keep_datasets)
     _dimension_columns: tuple[str, ...] | None = attrs.field(
-        default=None, kw_only=True, converter=_keep_names
+        default=None, kw_only=True, converter=_keep_dimensions
     )
     _limit: int | None = attrs.field(default=None, kw_only=True)
     _as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
@@ -244,7 +252,7 @@ class LazyQuery:
             return
         for frame in self._call(iter_cube.query_cube__iter, **self._groups()):
             names = self._order(frame.columns)
-            yield frame[[*names, *(name for name in parse_names("by", self._by) if name not in names)]]
+            yield frame[[*names, *(name for name in self._by if name not in names)]]
 
     def __getitem__(self, item: object) -> NoReturn:
         raise TypeError("A query is no list of DataFrames: to_pandas() returns its rows; iterate over groups")

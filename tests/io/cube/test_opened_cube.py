@@ -380,6 +380,12 @@ def test_views_and_completion_of_a_cube_that_does_not_exist_yet(store):
         _ = cube.schema
 
 
+@pytest.mark.parametrize("argument", ["by", "columns", "dimension_columns"])
+def test_the_error_about_a_name_given_twice_tells_the_argument(opened, argument):
+    with pytest.raises(ValueError, match=f"^{argument}: Names must not occur twice, but these do: DAY"):
+        opened.query(**{argument: ["DAY", "DAY"]})
+
+
 @pytest.mark.parametrize("cube", ["sales", CUBE], ids=["name", "Cube"])
 def test_the_old_order_of_the_arguments_works(store, cube):
     eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)

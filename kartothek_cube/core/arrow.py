@@ -655,6 +655,8 @@ def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Typed values of a partition column from the unquoted texts of partition labels."""
     wide = widen(dtype)
+    if not len(texts):  # of a key of a dataset without partitions, the type may be unknown
+        return pa.array([], wide)
     if pat.is_nested(wide) or pat.is_null(wide):
         raise ValueError(f"Partition columns cannot be of type {dtype}.")
     try:

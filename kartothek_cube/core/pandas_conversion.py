@@ -254,6 +254,8 @@ _MAX_STRING_BYTES = 2**31 - 2
 _SECONDS = np.dtype("datetime64[s]")
 # of types that are stored as they are
 _NUMBER_IDS = {t.id for t in _NULLABLE} - {pa.string().id}
+# what pandas takes for the type of categories that it does not know
+_TYPES_OF_NO_CATEGORIES = (np.dtype("float64"), np.dtype("object"))
 # columns of a frame from which numbers are converted by block
 _MANY_COLUMNS = 1_000
 
@@ -281,7 +283,9 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         table = pa.table({n: converted[n] if n in converted else table.column(n) for n in names})
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
         is_category = isinstance(dtype, pd.CategoricalDtype)
-        if pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
+        if lacks_categories(dtype):
+            table = arrow.replace_columns(table, {position: pa.chunked_array([pa.nulls(len(table))])})
+        elif pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
             values = dtype.categories if is_category else df.iloc[:, position]
             stored = table.schema.field(position).type
             _check_times(name, stored.value_type if is_category else stored, values.to_numpy())
@@ -294,6 +298,13 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         if dtype in dtypes and str(stored) in _EXTENSION_DTYPES[dtypes[dtype]]
     }
     return _normalise(table, extensions)
+
+
+def lacks_categories(dtype: object) -> bool:
+    """Whether pandas has made the type of a categorical column with missing values only."""
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return False
+    return dtype.categories.empty and dtype.categories.dtype in _TYPES_OF_NO_CATEGORIES
 
 
 def _to_arrow(df: pd.DataFrame) -> pa.Table:

@@ -13,6 +13,7 @@ from kartothek_cube.api import dataset as api
 from kartothek_cube.core import testing
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
+from tests.support.dataset_facades import FACADES
 from tests.support.stored_files import (
     all_rows,
     check_integrity,
@@ -467,3 +468,20 @@ def test_a_column_of_nulls_that_other_frames_lack_is_stored_but_not_in_the_schem
     assert sorted(api.read_table("u", memory)["x"]) == [1, 2]
     assert list(api.read_table("u", memory)) == ["x"]
     assert api.verify_dataset("u", memory).ok
+
+
+def test_a_dataset_with_a_key_of_unknown_type_has_no_partitions(io, memory):
+    empty = pd.DataFrame({"p": [], "x": []}, dtype=object)
+    io.store(memory, [empty], partition_on="p")
+    assert io.read(memory) == []
+    assert io.read(memory, predicates=[[("p", "==", "a")]]) == []
+    io.update(memory, [frame(p=["a"], x=[1])])
+    assert len(io.read(memory, predicates=[[("p", "==", "a")]])) == 1
+
+
+# tables of Arrow tell the type of their categories
+@pytest.mark.parametrize("io", [name for name in FACADES if name != "arrow"], indirect=True)
+def test_categories_of_missing_values_fit_all_types(io, memory):
+    io.store(memory, [pd.DataFrame({"x": pd.Series(v, dtype="category")}) for v in ([None], ["a"])])
+    io.update(memory, [pd.DataFrame({"x": pd.Series([None, None], dtype="category")})])
+    assert [df["x"].dropna().tolist() for df in io.read(memory)] == [[], ["a"], []]

@@ -6,6 +6,7 @@ import math
 import uuid
 from collections import UserList
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from dask.task_spec import TaskRef
 
 from kartothek_cube.core import arrow, errors, pandas_conversion
 from kartothek_cube.core.commit.change import MetadataMerger
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
@@ -34,8 +36,9 @@ from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, Rea
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
-from kartothek_cube.io_components.write.write_tasks import write_parts
+from kartothek_cube.io_components.write.write_commit import FinishWrite, finish_dataset_write
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
+from kartothek_cube.io_components.write.write_tasks import check_dataset_input, write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ["read_dataset_as_ddf", "store_dataset_from_ddf", "update_dataset_from_ddf"]
@@ -78,9 +81,10 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, spec: WriteSpec) -> dd.
     given = {name: normalize_arg(name, getattr(write, name)) for name in _COLUMN_ARGUMENTS}
     for name, columns in {**given, "partition_on": spec.partition_on}.items():
         errors.check_names(f"{name}: ", "column", columns or (), rows.columns)
+    num_buckets = check_num_buckets(write.num_buckets, shuffle=write.shuffle)
     if not write.shuffle:
         return rows
-    return shuffle_by_key(rows, spec.partition_on, given["bucket_by"], write.num_buckets, spec.types)
+    return shuffle_by_key(rows, spec.partition_on, given["bucket_by"], num_buckets, spec.types)
 
 
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
@@ -89,7 +93,10 @@ def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     rows = _arrange_rows(write, plan.spec)
     parts = [] if rows is None else rows.to_delayed()
     run = _write_buckets if write.shuffle else _write_partition
-    return write_as_delayed(write, plan, parts[:1], [TaskRef(part.key) for part in parts], run)
+    finish: FinishWrite = finish_dataset_write
+    if write.shuffle and write.ddf is not None:
+        finish = partial(_finish_shuffle, write.ddf._meta.reset_index(drop=True))
+    return write_as_delayed(write, plan, parts[:1], [TaskRef(part.key) for part in parts], run, finish)
 
 
 def _write_partition(plan: WritePlan, frame: pd.DataFrame) -> Written:
@@ -101,6 +108,14 @@ def _write_partition(plan: WritePlan, frame: pd.DataFrame) -> Written:
 def _write_buckets(plan: WritePlan, frame: pd.DataFrame) -> Written:
     """Write the rows of each bucket; a shuffle may leave partitions empty."""
     return write_parts(plan, [rows.reset_index(drop=True) for rows in buckets(frame) if len(rows)])
+
+
+def _finish_shuffle(meta: pd.DataFrame, plan: WritePlan, parts: Iterable[Written]) -> DatasetMetadata:
+    """Commit; a dataset without partition keys and without any rows has the columns of the meta."""
+    written = merge_writes(parts)
+    if not written and not plan.spec.partition_on:
+        written = {plan.spec.uuid: check_dataset_input(plan.spec, meta)}
+    return finish_dataset_write(plan, [written])
 
 
 # -- reads ---------------------------------------------------------------------------------------------------
@@ -308,16 +323,24 @@ def _names(group_key: str | Iterable[str]) -> list[str]:
     return [group_key] if isinstance(group_key, str) else list(group_key)
 
 
-def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFrame:
+def pack_payload(
+    df: dd.DataFrame, group_key: str | Iterable[str], types: Mapping[str, pa.DataType] | None = None
+) -> dd.DataFrame:
     """Pack all but the key columns of a dask DataFrame into one column of bytes; nothing is computed."""
     keys = _names(group_key)
     meta = pack_payload_pandas(df._meta, keys)
-    packed: dd.DataFrame = df.map_partitions(pack_payload_pandas, keys, meta=meta)
+    packed: dd.DataFrame = df.map_partitions(pack_payload_pandas, keys, types, meta=meta)
     return packed
 
 
-def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
-    """Pack all but the key columns: one row per key, in the order of their first rows."""
+def pack_payload_pandas(
+    partition: pd.DataFrame, group_key: str | Iterable[str], types: Mapping[str, pa.DataType] | None = None
+) -> pd.DataFrame:
+    """Pack all but the key columns: one row per key, in the order of their first rows.
+
+    Columns of other types than the stored ones (`types`) are converted as without a shuffle, where a gap in
+    the partition tells that its floats are integers.
+    """
     keys, groups = _names(group_key), {}
     if len(partition):
         groups = partition.groupby(keys, sort=False, dropna=False, observed=True).indices
@@ -325,6 +348,8 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
     first = np.array(sorted(by_first), dtype=np.int64)
     nested = _nested_columns(partition)
     plain = partition.drop(columns=nested)
+    untyped = [c for c, dtype in plain.dtypes.items() if pandas_conversion.lacks_categories(dtype)]
+    plain = plain.astype(dict.fromkeys(untyped, object))
     # pandas warns of names of several types, and Arrow has texts alone
     plain.columns = pd.Index(list(map(str, plain.columns)))
     table = pa.Table.from_pandas(plain, preserve_index=True)
@@ -334,6 +359,7 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
             wide = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
             table = table.set_column(number, field.with_type(wide), table.column(number).cast(wide))
     table = arrow.append_columns(table, ((name, pa.array(partition[name])) for name in nested))
+    table = pandas_conversion.restore_types(table, types or {})
     packed = partition[keys].iloc[first].reset_index(drop=True)
     payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
     return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})
@@ -346,26 +372,21 @@ def _compress(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpack_payload(
-    df: dd.DataFrame, unpack_meta: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
-) -> dd.DataFrame:
+def unpack_payload(df: dd.DataFrame, unpack_meta: pd.DataFrame) -> dd.DataFrame:
     """Undo :func:`pack_payload`, given a frame without rows; nothing is computed."""
-    unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, types, meta=unpack_meta)
+    unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, meta=unpack_meta)
     return unpacked
 
 
-def unpack_payload_pandas(
-    partition: pd.DataFrame, unpack_meta: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
-) -> pd.DataFrame:
+def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) -> pd.DataFrame:
     """Undo :func:`pack_payload_pandas`: rows key by key, with their original row labels.
 
-    Rows of other types than the stored ones (`types`) are converted, or a SchemaConflictError, as without a
-    shuffle.
+    Rows of different types are a SchemaConflictError, as without a shuffle.
     """
     tables = [pa.ipc.open_stream(payload).read_all() for payload in partition[PAYLOAD]]
     if not tables:
         return unpack_meta
-    tables = _decode_mixed([pandas_conversion.restore_types(table, types or {}) for table in tables])
+    tables = _decode_mixed(tables)
     validate_compatible(
         [SchemaWrapper(t.schema.remove_metadata(), "partitions of the DataFrame") for t in tables],
         ignore_pandas=True,
@@ -407,21 +428,26 @@ def _nested_columns(frame: pd.DataFrame) -> list[str]:
 _KTK_HASH_BUCKET = "__KTK_HASH_BUCKET"
 
 
+def check_num_buckets(given: Any, *, shuffle: bool) -> int:
+    """The number of buckets; raises ValueError for what is none, also where it has no effect."""
+    if given is None and not shuffle:  # as in kartothek
+        return 1
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
+        raise ValueError(f"num_buckets must be a positive integer but is {given!r}")
+    return int(given)
+
+
 def shuffle_by_key(
     ddf: dd.DataFrame,
     keys: Sequence[str],
     bucket_by: str | Iterable[str] | None,
-    num_buckets: int | None,
+    num_buckets: int,
     types: Mapping[str, pa.DataType],
 ) -> dd.DataFrame:
     """Collect the rows of each key and bucket in one partition; nothing is computed.
 
     `types` are those of stored columns.
     """
-    given: Any = num_buckets
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-        raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
-    num_buckets = int(given)
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
     errors.check_names("Cannot bucket by ", "column", columns, ddf.columns)
     for reserved in {_KTK_HASH_BUCKET, PAYLOAD}.intersection(ddf.columns):
@@ -433,8 +459,8 @@ def shuffle_by_key(
     numbered = ddf.map_partitions(_number_rows, dtypes, keys, columns, num_buckets, meta=meta)
     by = [*keys, _KTK_HASH_BUCKET]
     method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
-    packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
-    return unpack_payload(packed, numbered._meta, types)
+    packed = pack_payload(numbered, by, types).shuffle(on=by, ignore_index=True, shuffle_method=method)
+    return unpack_payload(packed, numbered._meta)
 
 
 def _number_rows(

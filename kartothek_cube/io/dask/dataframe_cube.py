@@ -17,7 +17,7 @@ from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io.dask.dataframe import buckets, from_map, shuffle_by_key
+from kartothek_cube.io.dask.dataframe import buckets, check_num_buckets, from_map, shuffle_by_key
 from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
@@ -132,15 +132,14 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
     writes each partition of the input, the last one commits the cube. The Delayed gives the datasets.
     Duplicate cells are not detected.
     """
+    num_buckets = check_num_buckets(build.num_buckets, shuffle=build.shuffle)
     plan, frames = _plan(build)
     if not build.shuffle:
         return _write_partitions(plan, frames, _write_partition)
     for name, frame in frames.items():
         spec = plan.specs[name]
         derived = frame.map_partitions(_derive_columns, spec, meta=_derive_columns(frame._meta, spec))
-        frames[name] = shuffle_by_key(
-            derived, spec.partition_on, build.bucket_by, build.num_buckets, spec.types
-        )
+        frames[name] = shuffle_by_key(derived, spec.partition_on, build.bucket_by, num_buckets, spec.types)
     return _write_partitions(plan, frames, _write_buckets)
 
 

@@ -25,7 +25,12 @@ from kartothek_cube.io_components.facade import Example, define_facade, with_sto
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
-from kartothek_cube.io_components.write.write_commit import RunWrite, finish_dataset_write, write_dataset_job
+from kartothek_cube.io_components.write.write_commit import (
+    FinishWrite,
+    RunWrite,
+    finish_dataset_write,
+    write_dataset_job,
+)
 from kartothek_cube.io_components.write.write_plan import WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -48,12 +53,14 @@ def write_as_delayed(
     inputs: Sequence[Delayed],
     tasks: Iterable[TaskRef],
     run: RunWrite,
+    finish: FinishWrite = finish_dataset_write,
 ) -> Delayed:
     """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
-    job, scope = write_dataset_job(plan, tasks, run), getattr(write, "delete_scope", None)
+    job = attrs.evolve(write_dataset_job(plan, tasks, run), finish=partial(finish, plan))
+    scope = getattr(write, "delete_scope", None)
     if not isinstance(scope, Delayed):
         return answer_as_delayed(job, inputs)
-    job = attrs.evolve(job, finish=partial(_finish_with_scope, plan))
+    job = attrs.evolve(job, finish=partial(_finish_with_scope, finish, plan))
     return answer_as_delayed(job, [*inputs, scope], first=[scope.key])
 
 
@@ -65,9 +72,9 @@ def plan_write(write: StoreDataset | UpdateDataset) -> WritePlan:
     return write.plan().with_write_id()
 
 
-def _finish_with_scope(plan: WritePlan, results: Iterable[Any]) -> DatasetMetadata:
+def _finish_with_scope(finish: FinishWrite, plan: WritePlan, results: Iterable[Any]) -> DatasetMetadata:
     delete_scope, *parts = results
-    return finish_dataset_write(with_scope(plan, delete_scope), parts)
+    return finish(with_scope(plan, delete_scope), parts)
 
 
 def _table_name(arguments: Any) -> str:

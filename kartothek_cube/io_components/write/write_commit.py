@@ -42,6 +42,8 @@ Changes: TypeAlias = Mapping[str, ChangeSet]
 
 #: function of a plan and an element of input
 RunWrite: TypeAlias = Callable[[WritePlan, Any], Written]
+#: function of a plan and what its tasks wrote, which commits
+FinishWrite: TypeAlias = Callable[[WritePlan, Iterable[Written]], DatasetMetadata]
 
 
 def write_job(plan: WritePlan, tasks: Iterable[Any], run: RunWrite) -> Job[dict[str, DatasetMetadata]]:

@@ -334,6 +334,16 @@ def test_a_dataset_is_not_created_out_of_nothing(store, shuffle, write):
         compute(graph)
 
 
+@pytest.mark.parametrize(
+    "write", [dataframe.store_dataset_from_ddf, dataframe.update_dataset_from_ddf], ids=["store", "update"]
+)
+def test_a_shuffle_of_nothing_without_partition_keys_is_an_empty_dataset(store, write):
+    ddf = ddf_of(DF, 2)
+    dataset = compute(write(ddf[ddf["x"] > 9], store, "u", shuffle=True))
+    assert dataset.partitions == {}
+    assert eager.read_table("u", store).dtypes["x"] == DF.dtypes["x"]
+
+
 def rows(n=400):
     rng = np.random.default_rng(1)
     return frame(x=range(n), p=rng.integers(0, 4, n), k=rng.choice(["u", "v"], n), d=DATE(2020, 1, 1))
@@ -378,6 +388,7 @@ def test_an_update_creates_a_dataset(store):
         ({"table": "other"}, TypeError, "other"),
         ({"shuffle": True, "num_buckets": None}, ValueError, "None"),
         ({"shuffle": True, "num_buckets": 0}, ValueError, "0"),
+        ({"num_buckets": 0}, ValueError, "num_buckets must be a positive integer but is 0"),
         ({"shuffle": True, "bucket_by": ["nope"]}, ValueError, "nope"),
     ],
 )
@@ -494,6 +505,25 @@ def test_partitions_of_integers_and_floats_fit_a_stored_column_of_floats(store):
     ddf = of_partitions(pd.DataFrame({"p": [1], "v": [1]}), pd.DataFrame({"p": [1], "v": [1.5]}))
     compute(dataframe.update_dataset_from_ddf(ddf, store, "u", shuffle=True, num_buckets=2))
     assert sorted(eager.read_table("u", store)["v"]) == [0.5, 1.0, 1.5]
+
+
+def test_a_gap_tells_of_the_whole_partition_that_its_floats_are_integers(store):
+    eager.store_dataframes_as_dataset(store, "u", [pd.DataFrame({"x": [1], "p": 1})], partition_on="p")
+    df = pd.DataFrame({"x": [2.0, None, 3.0], "p": [1, 1, 2]})
+    for shuffle in (False, True):
+        compute(dataframe.update_dataset_from_ddf(ddf_of(df), store, "u", shuffle=shuffle))
+        ddf = of_partitions(df, df.dropna())
+        with pytest.raises(SchemaConflictError, match="int64"):
+            compute(dataframe.update_dataset_from_ddf(ddf, store, "u", shuffle=shuffle))
+    assert sorted(eager.read_table("u", store)["x"].dropna()) == [1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_categories_of_missing_values_fit_all_types(store, shuffle):
+    frames = [pd.DataFrame({"x": pd.Series(v, dtype="category"), "p": 1}) for v in (["a"], [None], ["b"])]
+    ddf = of_partitions(*frames)
+    compute(dataframe.store_dataset_from_ddf(ddf, store, "u", shuffle=shuffle))
+    assert eager.read_table("u", store)["x"].dropna().tolist() == ["a", "b"]
 
 
 def test_keys_of_several_units_are_one_partition(store):

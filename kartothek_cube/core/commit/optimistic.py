@@ -123,16 +123,19 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
     if is_committed(base.state, change):
         return _already_committed(blobs, base)
     new = _check_and_apply(base.state, change)
-    has_entries = len(change.added) or change.new_indices or change.statistics is not None
+    has_entries = len(change.added) or change.new_indices
     # the header would have the same content as the stored one
     is_unchanged = not has_entries and change.mode is not WriteMode.REPLACE and new == base.state
-    if is_unchanged and not isinstance(role, Decision):
+    is_unchanged &= not isinstance(role, Decision)
+    if is_unchanged and change.statistics is None:
         return _already_committed(blobs, base)
     statistics = None
     if change.statistics is not None or change.schema_update is not None:
         is_new = base.state is None or change.mode is WriteMode.REPLACE
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
         statistics = changes.update_statistics(old, new, change)
+        if is_unchanged and statistics is not None and old is not None and statistics.equals(old):
+            return _already_committed(blobs, base)  # a build of statistics that is repeated
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
     is_repair, files = change.is_index_rebuild(base.state), change.files
     return commit_state(

@@ -219,7 +219,12 @@ def test_a_failing_store_leaves_the_datasets_as_they_were(built, lazy, key):
         dask.compute(lazy(faulty, n=5), scheduler="sync")
 
 
-REPEATED = {**WRITES, **{name: OTHERS[name] for name in ("cube bag remove", "cube delayed remove")}}
+REPEATED = {
+    **WRITES,
+    **{name: OTHERS[name] for name in ("cube bag remove", "cube delayed remove")},
+    "cube bag statistics": lambda s: bag_cube.build_column_statistics_bag(CUBE, s, "x"),
+    "cube delayed statistics": lambda s: delayed_cube.build_column_statistics_delayed(CUBE, s, "x"),
+}
 
 
 @pytest.mark.parametrize("lazy", REPEATED.values(), ids=REPEATED)

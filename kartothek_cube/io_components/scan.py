@@ -243,7 +243,10 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
         return None
     # of a file among many, few row groups are skipped; to know their writers, each footer would be read
     use_statistics = len(sources) == 1 and file.has_reliable_statistics
-    return _PolarsScan(scan, sources, options, columns, where, types, stored.metadata, use_statistics)
+    prepared = _PolarsScan(scan, sources, options, columns, where, types, stored.metadata, use_statistics)
+    # comparisons with nulls are false without a look at the column: Polars would not notice other types
+    is_untyped = any(pat.is_null(types.field(name).type) for name in expressions.columns_of(where))
+    return _widen(blobs, prepared) if is_untyped and len(sources) > 1 else prepared
 
 
 def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> list[FileRows | None]:

@@ -73,6 +73,23 @@ def test_rows_count_if_a_predicate_is_known_for_some_files_and_checked_in_others
     assert api.read_table_arrow("u", memory, **options).num_rows == 2
 
 
+@pytest.mark.parametrize("value, other", [("a", "b"), (b"a", b"b"), (1, 2), (DAY, NEXT_DAY)], ids=str)
+@pytest.mark.parametrize("columns", [["y"], ["x", "y"]])
+def test_a_predicate_on_a_column_of_nulls_in_the_first_file_meets_rows_of_others(
+    memory, value, other, columns
+):
+    empty = frame(x=pd.Series([None], dtype=object), y=[0])
+    api.store_dataframes_as_dataset(memory, "u", [empty, frame(x=[value], y=[1]), frame(x=[other], y=[2])])
+    for op, operand, found in [
+        ("==", value, [1]),
+        ("!=", other, [1]),
+        (">=", value, [1, 2]),
+        ("in", [value], [1]),
+    ]:
+        table = api.read_table("u", memory, columns=columns, predicates=[[("x", op, operand)]])
+        assert table["y"].tolist() == found, op
+
+
 def test_only_partition_keys_count_the_rows(io, memory):
     io.store(memory, [frame(p=[1, 2, 1], x=[1, 2, 3])], partition_on="p")
     assert all_rows(io.read(memory, columns=["p"])) == [{"p": [1, 1]}, {"p": [2]}]

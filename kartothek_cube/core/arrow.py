@@ -331,7 +331,7 @@ def normalize_zeros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunked
     return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
 
 
-def category_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def category_values(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Values to encode as categories: of floats, pandas has one zero among these, and NaN is missing."""
     if not pat.is_floating(values.type):
         return values

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, evolution, expressions, naming, pruning, tuning
 from kartothek_cube.core.arguments import CallerLine
-from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
+from kartothek_cube.core.arrow import Ints, Mask, category_values, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.index import IndexColumns
@@ -231,7 +231,9 @@ def _check_categoricals(schema: pa.Schema, columns: Sequence[str]) -> None:
 
 def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
     """Sorted distinct values of the indexed columns among ``columns``, by column; indices are loaded."""
-    keys = {c: dataset.key_columns()[c].unique() for c in columns if c in dataset.partition_keys}
+    # each write has one zero in its labels, which may be the other one than that of another write
+    partitioned = {c: dataset.key_columns()[c] for c in columns if c in dataset.partition_keys}
+    keys = {column: category_values(values).unique() for column, values in partitioned.items()}
     loaded = {c: dataset.indices[c].columns_data for c in columns if c in dataset.secondary_indices}
     indices = {column: index.values for column, index in loaded.items() if index is not None}
     return {**indices, **{column: values.take(pc.sort_indices(values)) for column, values in keys.items()}}

@@ -314,6 +314,14 @@ def test_categories_have_one_zero_and_no_nan(io, memory, index):
         assert df["x"].dropna().tolist() == [0, 0, 1.5]
 
 
+@pytest.mark.parametrize("options", [{"secondary_indices": "x"}, {"partition_on": "x"}], ids=["index", "key"])
+def test_categories_have_one_zero_if_another_write_has_the_other_one(io, memory, options):
+    io.store(memory, [frame(x=[-0.0], y=[1])], **options)
+    io.update(memory, [frame(x=[0.0], y=[2])])
+    frames = [*io.read(memory, categoricals=["x"]), api.read_table("u", memory, categoricals=["x"])]
+    assert [df["x"].tolist() for df in frames] == [[0], [0], [0, 0]]
+
+
 @pytest.mark.parametrize("value", [[1], {"a": 1}], ids=["list", "struct"])
 def test_nested_columns_cannot_be_categorical(io, memory, value):
     io.store(memory, [frame(x=pd.Series([value]), y=[1])])

@@ -93,7 +93,7 @@ def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     rows = _arrange_rows(write, plan.spec)
     parts = [] if rows is None else rows.to_delayed()
     run = _write_buckets if write.shuffle else _write_partition
-    finish: FinishWrite = finish_dataset_write
+    finish: FinishWrite | None = None
     if write.shuffle and write.ddf is not None:
         finish = partial(_finish_shuffle, write.ddf._meta.reset_index(drop=True))
     return write_as_delayed(write, plan, parts[:1], [TaskRef(part.key) for part in parts], run, finish)

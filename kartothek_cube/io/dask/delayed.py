@@ -53,9 +53,10 @@ def write_as_delayed(
     inputs: Sequence[Delayed],
     tasks: Iterable[TaskRef],
     run: RunWrite,
-    finish: FinishWrite = finish_dataset_write,
+    finish: FinishWrite | None = None,
 ) -> Delayed:
     """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
+    finish = finish or finish_dataset_write
     job = attrs.evolve(write_dataset_job(plan, tasks, run), finish=partial(finish, plan))
     scope = getattr(write, "delete_scope", None)
     if not isinstance(scope, Delayed):

@@ -244,9 +244,23 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
     # of a file among many, few row groups are skipped; to know their writers, each footer would be read
     use_statistics = len(sources) == 1 and file.has_reliable_statistics
     prepared = _PolarsScan(scan, sources, options, columns, where, types, stored.metadata, use_statistics)
-    # comparisons with nulls are false without a look at the column: Polars would not notice other types
-    is_untyped = any(pat.is_null(types.field(name).type) for name in expressions.columns_of(where))
-    return _widen(blobs, prepared) if is_untyped and len(sources) > 1 else prepared
+    is_uniform = len(sources) == 1 or not _is_false_by_type(where, types, scan.schema)
+    return prepared if is_uniform else _widen(blobs, prepared)
+
+
+def _is_false_by_type(where: expressions.Tree | None, types: pa.Schema, dataset: pa.Schema) -> bool:
+    """Whether a literal is false for the type that a column has in the first file, but not in the dataset.
+
+    Without a look at the column, Polars would not notice that other files have another type.
+    """
+    known = dict(zip(dataset.names, dataset.types, strict=True))
+    for column, op, value in expressions.literals_of(where):
+        dtype = types.field(column).type
+        if expressions.bind_literal(dtype, op, value, column).kind == "never":
+            wide = known.get(column, dtype)
+            if expressions.bind_literal(wide, op, value, column).kind != "never":
+                return True
+    return False
 
 
 def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> list[FileRows | None]:

@@ -90,6 +90,23 @@ def test_a_predicate_on_a_column_of_nulls_in_the_first_file_meets_rows_of_others
         assert table["y"].tolist() == found, op
 
 
+@pytest.mark.parametrize(
+    "narrow, wide, value",
+    [("int8", "int64", 300), ("uint32", "uint64", 2**63), ("float32", "float64", 1e300)],
+)
+@pytest.mark.parametrize("columns", [["y"], ["x", "y"]])
+@pytest.mark.parametrize("first", ["narrow", "wide"])
+def test_a_predicate_that_the_type_of_one_file_cannot_meet_meets_rows_of_others(
+    memory, narrow, wide, value, columns, first
+):
+    frames = [frame(x=np.array([1], narrow), y=[0]), frame(x=np.array([value], wide), y=[1])]
+    for df in frames if first == "narrow" else frames[::-1]:
+        api.update_dataset_from_dataframes([df], memory, "u")
+    for op, operand in [("==", value), (">=", value), ("in", [value])]:
+        table = api.read_table("u", memory, columns=columns, predicates=[[("x", op, operand)]])
+        assert table["y"].tolist() == [1], op
+
+
 def test_only_partition_keys_count_the_rows(io, memory):
     io.store(memory, [frame(p=[1, 2, 1], x=[1, 2, 3])], partition_on="p")
     assert all_rows(io.read(memory, columns=["p"])) == [{"p": [1, 1]}, {"p": [2]}]

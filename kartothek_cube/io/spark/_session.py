@@ -25,6 +25,8 @@ from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema, to_s
 
 #: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
+#: advice where functions for the driver are called on executors
+INSIDE_TASKS = "Functions that Spark calls in tasks use kartothek_cube.io.eager_cube."
 
 
 # -- frames --------------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
     if session is None:
         raise RuntimeError(
             "There is no active Spark session: pass one as spark=..., or start one by "
-            "kartothek_cube.io.spark.local_session()."
+            f"kartothek_cube.io.spark.local_session(). {INSIDE_TASKS}"
         )
     return session
 

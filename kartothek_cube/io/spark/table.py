@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from functools import partial
+from pickle import PicklingError
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -91,6 +92,10 @@ class CubeTable:
 
     def __dir__(self) -> list[str]:
         return dir(self._opaque)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be pickled: Spark pickles what functions for tasks refer to."""
+        raise PicklingError(f"A table of Spark cannot be sent to tasks. {_session.INSIDE_TASKS}")
 
     def frame(self) -> DataFrame:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""

@@ -99,6 +99,7 @@ def test_without_a_session_the_error_says_how_to_start_one():
     statement = "from kartothek_cube.io.spark._session import active_session; active_session()"
     done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True)
     assert "RuntimeError: There is no active Spark session" in done.stderr and "local_session" in done.stderr
+    assert "in tasks use kartothek_cube.io.eager_cube" in done.stderr
 
 
 # the Python of executors ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from contextlib import redirect_stdout
 from datetime import date, datetime
 from decimal import Decimal
 from io import StringIO
+from pickle import PicklingError
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -123,6 +124,12 @@ def test_a_table_is_a_frame(spark, cube_url, tmp_path):
     copied = CUBE.copy(uuid_prefix="copied")
     build_cube_from_spark(table.where(table.x < 4).select("x", "y", "p"), copied, cube_url)
     assert query_cube_spark(copied, cube_url).count() == 4
+
+
+def test_a_table_in_a_function_for_tasks_is_refused(spark, cube_url):
+    table = spark_table(CUBE, cube_url)
+    with pytest.raises(PicklingError, match=r"cannot be sent to tasks.*eager_cube"):
+        spark.range(1).mapInArrow(lambda _: table.toArrow().to_batches(), "x bigint")
 
 
 def read_both(cube, url, *where) -> str:

@@ -180,6 +180,8 @@ _WRONG_PYTHON = re.compile(
     r"|Cannot run program \"([^\"]+)\""
     r"|(Python worker failed to connect back)"
 )
+#: Spark computed lost rows again, and found others
+_OTHER_ROWS = re.compile(r"stage with indeterminate output was failed and retried")
 _FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 #: files that no user wrote: installed packages, Spark's own, this package
 _FOREIGN = re.compile(
@@ -196,12 +198,17 @@ def remedy() -> str:
 
 
 def explain_error(error: BaseException) -> RuntimeError | None:
-    """The reason why a job failed, if that is the Python of executors or a function of the user."""
+    """The reason why a job failed, if that is the Python of executors, or the user's rows or function."""
     text = str(error)
     wrong = _WRONG_PYTHON.search(text)
     if wrong is not None:
         cause = wrong[wrong.lastindex or 0]
         return RuntimeError(f"The Python of Spark's executors is not the right one ({cause}). {remedy()}")
+    if _OTHER_ROWS.search(text):
+        return RuntimeError(
+            "Spark had lost rows, computed them again, and they had other values: before the write, call "
+            "checkpoint() of the DataFrame, or write it to Parquet"
+        )
     _, found, tail = text.rpartition("Traceback (most recent call last):\n")
     last_line = _ERROR.search(tail)
     if not (found and last_line):

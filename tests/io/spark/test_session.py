@@ -138,6 +138,11 @@ def test_what_failures_mean(text, what):
     assert (reason is None) if what is None else (what in str(reason) and sys.executable in str(reason))
 
 
+def test_rows_that_differ_when_spark_computes_them_again_need_a_checkpoint():
+    said = "Job aborted: A shuffle map stage with indeterminate output was failed and retried. However, ..."
+    assert "call checkpoint()" in str(explain_error(RuntimeError(said)))
+
+
 # what jobs say ----------------------------------------------------------------------------------------------
 
 

@@ -54,3 +54,12 @@ def test_every_command_is_on_the_page_of_the_command_line(command):
 def test_questions_and_comparisons_are_in_the_contents_and_executed(page):
     assert f"\n   {page}\n" in (DOCS / "index.rst").read_text(encoding="utf-8")
     assert ">>> " in (DOCS / f"{page}.rst").read_text(encoding="utf-8")
+
+
+def test_tests_that_the_pages_name_exist():
+    named = {
+        name for page in DOCS.glob("*.rst") for name in re.findall(r"``(test_\w+)", page.read_text("utf-8"))
+    }
+    texts = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    assert named
+    assert named <= {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}

@@ -336,7 +336,7 @@ def _group_column_owners(
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
     _check_columns("partition-by", groups, set().union(*columns.values()))
     names = cube.join_order(datasets)
-    # only the seed has all cells, and with them all values of a dimension: without an index, of its files
+    # only the seed has all cells, and with them all values of a dimension; without an index, its files are read
     owners = {column: cube.seed_dataset for column in groups if column in cube.dimension_columns}
     for column in [column for column in groups if column not in owners]:
         for name in names:

@@ -43,7 +43,7 @@ class QueryCube(Generic[StoreT]):
     dimension_columns
         Dimensions of the result, in sort order; by default all. Fewer dimensions project the cube.
     partition_by
-        Dimensions and indexed columns by whose values the result is split.
+        Indexed columns by whose values the result is split.
     payload_columns
         Columns to read; by default all.
     as_of
@@ -336,13 +336,13 @@ def _group_column_owners(
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
     _check_columns("partition-by", groups, set().union(*columns.values()))
     names = cube.join_order(datasets)
-    # only the seed has all cells, and with them all values of a dimension; without an index, its files are read
-    owners = {column: cube.seed_dataset for column in groups if column in cube.dimension_columns}
-    for column in [column for column in groups if column not in owners]:
+    owners = {}
+    for column in groups:
         for name in names:
             is_explicit = isinstance(datasets[name].indices.get(column), index.ExplicitSecondaryIndex)
             if column in columns[name] and (is_explicit or column in (datasets[name].partition_keys or ())):
-                owners[column] = name
+                # only the seed has all cells, and with them all values of a dimension
+                owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
                 break
     unindexed = set(groups) - set(owners)
     if unindexed:

@@ -96,7 +96,7 @@ def reader(request, monkeypatch):
         case "pyarrow":
             monkeypatch.setattr(scan, "can_use_polars", lambda keys: False)
         case "bytes":
-            locate = lambda blobs, keys: ([scan._get_file(blobs, key) for key in keys], None)  # noqa: E731
+            locate = lambda blobs, keys: ([blobs.get(key) for key in keys], None)  # noqa: E731
             monkeypatch.setattr(scan, "_locate", locate)
         case "many rows":
             monkeypatch.setattr(tuning, "MAX_RESTRICTING_CELLS", 3)

@@ -281,8 +281,25 @@ def hash_dataset(read: _HashDataset) -> dd.Series:
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
     if task is None:
         return pd.Series(dtype="uint64")
-    hashed = kernels.hash_rows(read_frame(context, task[1]), counted)
+    hashed = kernels.hash_rows(_read_to_hash(context, task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
+
+
+def _read_to_hash(context: ReadContext, task: ReadTask | None) -> pd.DataFrame:
+    """Rows of a task, with integers and booleans of the same types in all tasks, if they have gaps or not."""
+    if task is None:
+        return read_frame(context, None)
+    table = dataset_read.run_read(context, task)
+    # as floats and objects, values have other hashes, and keys of groups lose digits
+    gaps = [
+        field.name
+        for field in table.schema
+        if (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type))
+        and table[field.name].null_count
+    ]
+    nullable = pandas_conversion.to_pandas(table.select(gaps), dtype_backend="numpy_nullable")
+    frame = dataset_read.frame_of_table(context, table)
+    return frame.assign(**{name: nullable[name] for name in gaps})
 
 
 def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.Series:
@@ -306,7 +323,7 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
 def _hash_groups(context: tuple[ReadContext, list[str], list[str]], task: ReadTask | None) -> pd.Series[int]:
     """Hash the groups of one task; the context is the read, the columns to hash, and the group keys."""
     read, counted, keys = context
-    return kernels.hash_groups(read_frame(read, task), counted, keys)
+    return kernels.hash_groups(_read_to_hash(read, task), counted, keys)
 
 
 # -- shuffles by partition columns and hash buckets: all rows of a key are packed into one compressed value --

@@ -280,6 +280,21 @@ def test_hashes_do_not_depend_on_order_and_partitions(store):
     pd.testing.assert_series_equal(a, b)
 
 
+def test_hashes_do_not_depend_on_gaps_in_the_same_file(store):
+    rows = pa.table({"p": [0, 0, 0], "x": [1, None, 3], "y": [True, None, False]})
+    eager.store_dataframes_as_dataset(store, "a", [rows])
+    eager.store_dataframes_as_dataset(store, "b", [rows[:2], rows[2:]])
+    a, b = (compute(dataframe.hash_dataset(store, uuid, ["x", "y"], "p")) for uuid in ("a", "b"))
+    assert a.tolist() == b.tolist()
+
+
+def test_groups_of_hashes_keep_all_digits_beside_gaps(store):
+    tables = [pa.table({"x": values}) for values in ([1, None], [2**53, 2**53 + 1])]
+    eager.store_dataframes_as_dataset(store, "u", tables)
+    hashes = compute(dataframe.hash_dataset(store, "u", group_key="x"))
+    assert hashes.index.tolist() == [1, 2**53, 2**53 + 1]
+
+
 def test_hashes_of_nothing_and_of_unknown_columns(stored):
     nothing = [[("p", "==", "nope")]]
     assert compute(dataframe.hash_dataset(stored, "u", predicates=nothing)).tolist() == []

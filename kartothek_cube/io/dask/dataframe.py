@@ -714,7 +714,8 @@ def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
 
     The read is planned when the graph is built, and only columns that dask needs are read. Partitions may
     have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if there
-    are several partitions.
+    are several partitions. Integers are floats in partitions with gaps, beside which dask rounds those beyond
+    2**53 of other partitions; with ``dtype_backend``, all partitions have one type.
     """
     index, columns, read = read.dask_index_on, read.columns, with_stores(read, picklable_store)
     if index is not None:

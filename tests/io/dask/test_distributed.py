@@ -163,6 +163,8 @@ def test_polars_has_the_threads_of_the_worker(client, store):
     delayed_cube.build_cube_from_delayed(
         [dask.delayed(load)(p) for p in range(6)], CUBE, store, IDS
     ).compute()
-    workers = list(client.scheduler_info()["workers"])
+    # another test may have killed a worker; the client's own list of workers is refreshed late
+    client.wait_for_workers(2)
+    workers = list(client.ncores())
     counts = [client.submit(threads_of_polars, store, workers=[w], pure=False).result() for w in workers]
     assert set(counts) == {1}, counts

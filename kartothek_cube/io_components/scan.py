@@ -253,13 +253,14 @@ def _is_false_by_type(where: expressions.Tree | None, types: pa.Schema, dataset:
 
     Without a look at the column, Polars would not notice that other files have another type.
     """
-    known = dict(zip(dataset.names, dataset.types, strict=True))
     for column, op, value in expressions.literals_of(where):
-        dtype = types.field(column).type
-        if expressions.bind_literal(dtype, op, value, column).kind == "never":
-            wide = known.get(column, dtype)
-            if expressions.bind_literal(wide, op, value, column).kind != "never":
-                return True
+        number = dataset.get_field_index(column)
+        own, wide = types.field(column).type, None if number < 0 else dataset.field(number).type
+        if wide is None or own.equals(wide):
+            continue
+        of_file, of_dataset = (expressions.bind_literal(t, op, value, column).kind for t in (own, wide))
+        if of_file == "never" != of_dataset:
+            return True
     return False
 
 

@@ -107,7 +107,7 @@ class CliContext:
             if is_seed or (not datasets and not open_blobs(self.store).list(keys)):
                 return None
             metadata = specifications[0] if specifications else {}
-            # a name that a header does not tell serves no purpose but to make a valid cube
+            # a placeholder for a name that is not in the header: the cube has to be valid
             dimensions = read(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
             partitions = read(metadata, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS) or ()
             seed = "seed" if "seed" not in datasets else "deleted_seed"
@@ -341,7 +341,7 @@ def report_error(error: BaseException, color: bool | None) -> int:
     if isinstance(error, click.Abort):
         click.echo("Aborted!", err=True)
         return ABORTED
-    # what a function of the user raises has a note
+    # errors of functions of the user have a note
     notes = " ".join(getattr(error, "__notes__", ()))
     expected = bool(notes) or isinstance(error, (click.ClickException, *_EXPECTED))
     text = one_line(error)
@@ -576,7 +576,7 @@ def read_staged(path: str) -> StagedWrite:
 
     try:
         with open(path, "rb") as file:
-            # the user names the file, whose help text tells what a pickle is
+            # the user names the file, and the help text explains pickles
             staged = pickle.load(file)  # noqa: S301
     except OSError as error:
         usage_error(f"Cannot read {path}: {error.strerror}")

@@ -155,7 +155,7 @@ def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
 
 
 def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | None:
-    """What the published table of a dataset shows; None if there is none."""
+    """Version and state of the published table of a dataset; None if there is none."""
     from kartothek_cube.core.naming import PUBLISH
     from kartothek_cube.core.store import open_blobs
     from kartothek_cube.io_components.publication.table import find_publication

@@ -39,7 +39,7 @@ class ParseCache:
     def parse(
         self, key: Hashable, content: bytes, parse: Callable[[bytes], ParsedT], size: Callable[[ParsedT], int]
     ) -> ParsedT:
-        """Parse a content, or return the cached result; `key` tells the kind of the result and its origin."""
+        """Parse a content, or return the cached result; `key` has the kind of the result and its origin."""
         entry = self._find(key)
         if entry is not None and entry.content == content:
             return cast(ParsedT, entry.parsed)

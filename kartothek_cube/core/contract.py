@@ -446,7 +446,7 @@ class Violations(NamedTuple):
     #: some of them
     examples: Sequence[Mapping[str, Any]]
     detail: str = ""
-    #: what a check has raised
+    #: error of a check
     cause: Exception | None = None
 
     def error(self, dataset: str) -> errors.ContractViolationError:

@@ -87,7 +87,7 @@ def _render_index(index: IndexBase | str, inline: _Inline) -> str | dict[Any, li
     return key if key is not None and not index.loaded else inline(index)
 
 
-#: what equal datasets have in common
+#: fields that equal datasets have in common
 _CONTENT = attrgetter(
     "uuid", "partition_table", "metadata", "indices", "explicit_partitions", "partition_keys", "schema"
 )
@@ -223,7 +223,7 @@ class DatasetMetadataBase(_Rendered):
 
     @property
     def column_mapping(self) -> ColumnMapping | None:
-        """How to read files that were written before a change of the schema; None if there was none."""
+        """Mapping of files written before a change of the schema to its columns; None if there was none."""
         return column_mapping(self.metadata, self.schema, self.uuid)
 
     @property

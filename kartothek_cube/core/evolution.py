@@ -1,4 +1,4 @@
-"""How data files differ from the schema: widths of numbers, and columns added, dropped, renamed, widened.
+"""Differences of data files from the schema: widths of numbers, columns added, dropped, renamed, widened.
 
 The metadata of a dataset say how files that were written before a change differ from the schema. A column is
 found in a file under its name, else under a former name, else it has its default. A name is never used
@@ -29,13 +29,13 @@ ColumnTypes: TypeAlias = Mapping[str, arrow.TypeInput]
 
 
 def evolution_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of the metadata of a dataset that tells its evolution."""
+    """The entry of the metadata of a dataset for its evolution."""
     return {EVOLUTION: metadata[EVOLUTION]} if EVOLUTION in metadata else {}
 
 
 @attrs.frozen
 class EvolvedColumn:
-    """How a column is found in files that were written before a change."""
+    """Name and type of a column in files that were written before a change."""
 
     #: whether files may lack it
     added: bool = False
@@ -88,7 +88,7 @@ class _Evolution:
         return self.columns.get(name, EvolvedColumn())
 
     def effects(self) -> tuple[object, ...]:
-        """What gives older files other columns or values than they have."""
+        """Changes that give older files other columns or values than they have."""
         columns = {name: (column.default, column.former_names) for name, column in self.columns.items()}
         return {name: effect for name, effect in columns.items() if any(effect)}, {*self.dropped}
 
@@ -104,7 +104,7 @@ class _Evolution:
 
 @attrs.frozen(eq=False, slots=False)
 class ColumnMapping:
-    """How to read the columns of a dataset out of files that were written before a change of its schema."""
+    """Mapping of the columns of a dataset to files that were written before a change of its schema."""
 
     columns: Mapping[str, EvolvedColumn]
     dropped: frozenset[str]
@@ -167,7 +167,7 @@ class ColumnMapping:
 def column_mapping(
     metadata: Mapping[str, Any], schema: SchemaWrapper | pa.Schema | None, uuid: str
 ) -> ColumnMapping | None:
-    """How to read the files of a dataset with this metadata; None if all have the columns of the schema."""
+    """Column mapping of a dataset with this metadata; None if all files have the columns of the schema."""
     if EVOLUTION not in metadata or schema is None:
         return None
     evolution = _Evolution.of(metadata, uuid)
@@ -213,7 +213,7 @@ def _format_default(column: str, value: Any, dtype: pa.DataType) -> str | None:
         if scalar.as_py() == value and _parse_default(text, dtype).equals(scalar):
             return text
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # the message below tells more
+        # the message below says more
         pass
     raise ValueError(f"defaults: {value!r} is no value of column {column}, which is {dtype}")
 
@@ -385,8 +385,8 @@ def merge_evolution(
 # Schemas have the widest type of each kind, files the type that was written. So that all results have one
 # type, which is known before a file is opened, headers record the columns whose numbers are narrower in
 # all files. It is a field beside the commit record, not metadata of users: other libraries drop the fields
-# that they do not know, so that no outdated record is left when they add files. Without a record, only the
-# files tell. A commit to such a dataset does not begin one, unless no older file is left.
+# that they do not know, so that no outdated record is left when they add files. Without a record, the
+# types are read from the files. A commit to such a dataset begins one only if no older file is left.
 
 #: field of headers: bits of the columns whose numbers are narrower than in the schema
 WIDTHS_KEY = "kartothek_cube_widths"

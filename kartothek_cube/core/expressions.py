@@ -730,7 +730,7 @@ def rejects_nulls(node: Node, columns: Collection[str]) -> bool:
 
 
 def imply(node: Node, columns: Collection[str]) -> Node | None:
-    """What a tree implies about some of its columns; None for nothing."""
+    """Implication of a tree for some of its columns; None for nothing."""
     if isinstance(node, tuple):
         return node if node[0] in columns else None
     implied = [imply(operand, columns) for operand in node.operands]
@@ -741,14 +741,14 @@ def imply(node: Node, columns: Collection[str]) -> Node | None:
 
 
 def reduce_to_columns(node: Node, columns: Collection[str]) -> Node:
-    """What suffices for a tree to match, whatever the values of other columns."""
+    """Condition on some columns under which a tree matches, whatever the values of others."""
     if isinstance(node, tuple):
         return node if node[0] in columns else AnyOf(())
     return type(node)(tuple(reduce_to_columns(operand, columns) for operand in node.operands))
 
 
 def all_of(nodes: Iterable[Node | None]) -> AllOf | None:
-    """What holds where all nodes do; None where there is none."""
+    """Conjunction of nodes; None where there is none."""
     operands = tuple([node for node in nodes if node is not None])
     return AllOf(operands) if operands else None
 
@@ -775,7 +775,7 @@ def tree_mask(table: pa.Table, node: Node | None) -> pa.BooleanArray:
 
 
 def simplify(node: Node, constants: Mapping[str, Any]) -> Node | bool:
-    """What remains to be checked of rows in which some columns are constant; a bool if that is certain."""
+    """Remaining predicate on rows in which some columns are constant; a bool if the result is certain."""
     if isinstance(node, tuple):
         column, op, value = node
         if column not in constants:

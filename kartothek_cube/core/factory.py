@@ -36,7 +36,7 @@ class StagedState(ABC):
 
 
 DatasetAsOf: TypeAlias = AsOf | StagedState | Mapping[str, DatasetMetadata] | DatasetMetadata
-"""Which state of a dataset is read; a staged write may have the declared type of a committed one."""
+"""The state of a dataset to read; a staged write may have the declared type of a committed one."""
 
 
 class DatasetFactory(DatasetMetadataBase):

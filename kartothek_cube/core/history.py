@@ -39,7 +39,7 @@ _TICK = timedelta(microseconds=1)
 
 @attrs.frozen
 class OperationInfo:
-    """What the history tells of an operation."""
+    """Description of an operation in the history."""
 
     #: such as "append"; "" if unknown
     name: str = ""
@@ -119,7 +119,7 @@ def describe_operation(name: str) -> OperationInfo:
 
 
 def operation_info(state: DatasetMetadata) -> OperationInfo:
-    """What a state tells of the operation that made it; without content if it tells nothing."""
+    """Description of the operation that made a state; empty if the state has none."""
     record = parse_record(state.extra)
     field = (record.version or {}).get("operation") if record is not None else None
     if not isinstance(field, dict):
@@ -208,7 +208,7 @@ def version_of(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> Ver
 
 
 def _load_deleted_versions(uuid: str, blobs: BlobStore) -> int:
-    """What the newest snapshot with a record says of the versions of deleted datasets."""
+    """Versions of deleted datasets, by the newest snapshot with a record."""
     for snapshot in reversed(_list_archive(uuid, blobs)):
         # one that is expired since, or damaged, is no reason to fail
         with suppress(KeyError, errors.CorruptDatasetError):
@@ -248,7 +248,7 @@ def _parse_time(text: Any) -> datetime | None:
 
 
 def _header_time(blobs: BlobStore, key: str) -> datetime:
-    """Modification time of a header; now if the store does not tell."""
+    """Modification time of a header; now if the store has none."""
     times = [blob.mtime for blob in blobs.list(key) if blob.key == key and blob.mtime is not None]
     return min(datetime.fromtimestamp(times[0], UTC), _now()) if times else _now()
 

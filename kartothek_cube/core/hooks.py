@@ -233,6 +233,6 @@ def call_hooks(hooks: list[Hook[Event]], event: Event) -> None:
             try:
                 hook.function(event)
             except Exception as error:
-                # what the event tells of is done, also where warnings are errors
+                # the operation of the event is done, also where warnings are errors
                 with suppress(HookWarning):
                     warnings.warn(f"A hook has failed: {error!r}", HookWarning, stacklevel=2)

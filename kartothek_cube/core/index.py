@@ -912,7 +912,7 @@ class ExplicitSecondaryIndex(IndexBase):
             problem = f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             raise errors.CorruptDatasetError(key, problem)
         if dtype is None or not dtype.equals(file_dtype):
-            # also where the schema, of another library, does not tell that there are far times
+            # also where the schema, of another library, does not show that there are far times
             dtype = file_dtype if dtype is None else arrow.common_type(dtype, file_dtype)
             return self.copy(index_dct=columns, dtype=dtype, index_storage_key=key)
         # the usual case without the constructor, whose checks take longer than reading the file

@@ -35,7 +35,7 @@ def schema_of_footer(footer: pq.FileMetaData) -> pa.Schema:
 def restore_zones(schema: pa.Schema, footer: pq.FileMetaData) -> pa.Schema:
     """The same for a schema that Arrow made of the footer."""
     # Times without a logical type are of UTC by the format, but Arrow wrote times without a zone, and of
-    # others, in the same way; the pandas metadata tell the zones.
+    # others, in the same way; the zones are in the pandas metadata.
     assumed = [leaf.path for leaf in _list_leaves(footer) if _is_assumed(leaf)]
     if not assumed:
         return schema

@@ -254,7 +254,7 @@ _MAX_STRING_BYTES = 2**31 - 2
 _SECONDS = np.dtype("datetime64[s]")
 # of types that are stored as they are
 _NUMBER_IDS = {t.id for t in _NULLABLE} - {pa.string().id}
-# what pandas takes for the type of categories that it does not know
+# type of unknown categories in pandas
 _TYPES_OF_NO_CATEGORIES = (np.dtype("float64"), np.dtype("object"))
 # columns of a frame from which numbers are converted by block
 _MANY_COLUMNS = 1_000

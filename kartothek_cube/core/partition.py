@@ -425,7 +425,7 @@ def _restore(labels: pa.StringArray, packed: Mapping[str, str | pa.StringArray])
 
 
 def _pack_files(labels: pa.StringArray, keys: pa.StringArray) -> str | pa.StringArray:
-    """Files for a pickle: only their common prefix if the labels tell the keys."""
+    """Files for a pickle: only their common prefix if the keys follow from the labels."""
     prefix = common_prefix(labels, keys)
     return arrow.compact_buffers(keys) if prefix is None else prefix
 
@@ -455,12 +455,12 @@ def partition_folders(
 # -- content of files ---------------------------------------------------------------------------------------
 
 # Files are immutable and have unique names, so that equal names are equal rows. A compaction replaces files
-# and keeps the rows: the name of its file tells for which files it stands. Each file has a number of 128
+# and keeps the rows: the name of its file identifies the replaced files. Each file has a number of 128
 # bits, the hash of its label; that of a compacted file is the sum over the files that it replaces, which may
 # be compacted ones. The rows of a partition have changed if the sum over its files has. This needs nothing in
 # the header, and commits of other software count as well.
 
-# The name of a file of a cube also tells its number of rows and a digest of its cells, if these are sorted
+# The name of a file of a cube also has its number of rows and a digest of its cells, if these are sorted
 # and unique: files of several datasets with the same digest have the same cells, row by row. A query finds
 # rows of one file in another by their position, and compares the cells: another program may have replaced a
 # file. Files of other software have no such names, and are joined by their cells.
@@ -492,13 +492,13 @@ def cells_suffix(n_rows: int, digest: bytes) -> str:
 
 
 def rows_of_name(key: str) -> int | None:
-    """Number of rows of the data file at a key; None unless its name tells it."""
+    """Number of rows of the data file at a key; None if it is not part of its name."""
     match = _NAME.fullmatch(key.removesuffix(PARQUET_FILE_SUFFIX), key.rfind("/") + 1)
     return int(match[1], 16) if match and match[1] else None
 
 
 def cells_of_names(labels: Iterable[str]) -> tuple[list[int], list[str]] | None:
-    """Number of rows and digest of the cells of each file; None unless all names tell them."""
+    """Number of rows and digest of the cells of each file; None unless they are part of all names."""
     matches = [_NAME.fullmatch(label, label.rfind("/") + 1) for label in labels]
     found = [(int(match[1], 16), match[2]) for match in matches if match and match[1]]
     if len(found) < len(matches) or not found:

@@ -62,7 +62,7 @@ class SchemaWrapper:
 
     @property
     def origin(self) -> set[str]:
-        """Where the schema came from; a copy."""
+        """Origin of the schema; a copy."""
         return set(self._origin)
 
     def internal(self) -> pa.Schema:
@@ -314,7 +314,7 @@ def _is_stored(schema: SchemaWrapper) -> bool:
     return any(origin.endswith(naming.TABLE_METADATA_FILE) for origin in schema.origin)
 
 
-#: what to do about a missing and about an additional column, in rows for a dataset and in several inputs
+#: advice on a missing and on an additional column, in rows for a dataset and in several inputs
 _REMEDIES_OF_STORED = (
     'add the column, or leave it out: of new cells with schema_mode="merge", of others with merge_into_cube',
     'drop the column, or append with schema_mode="merge"',
@@ -351,7 +351,7 @@ def _conflicts(
 
 
 def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
-    """How to make a column of a DataFrame the type that is stored."""
+    """Advice on a cast of a column of a DataFrame to the stored type."""
     column = f"df[{name!r}]"
     if pat.is_integer(stored) and pat.is_floating(given):
         # whole numbers beside gaps fit already: what is left has no gaps, has fractions or is too large
@@ -378,7 +378,7 @@ def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> s
     return f"make it {stored}"
 
 
-#: what to do about a column, by its name, stored and given type; in pandas, unless a façade changes it
+#: advice on a column, by its name, stored and given type; for pandas, unless a façade changes it
 find_remedy: ContextVar[Callable[[str, pa.DataType, pa.DataType], str]] = ContextVar(
     "find_remedy", default=_find_pandas_remedy
 )

@@ -129,7 +129,7 @@ class PartitionTransform:
         raise TypeError(f"Partition transform {self!r} is not defined for columns of type {dtype}{remedy}")
 
     def imply(self, literal: LiteralType, dtype: pa.DataType) -> LiteralType | None:
-        """What a literal on the dimension, of this type, implies about the partition column."""
+        """Literal on the partition column that one on the dimension, of this type, implies."""
         column, op, value = literal
         bound = bind_literal(dtype, op, value, column)
         try:

@@ -57,8 +57,8 @@ def connect(
     ImportError
         DuckDB is not installed.
     ValueError
-        There is no such cube or version; or columns, datasets or cubes have names that DuckDB does not tell
-        apart, since it ignores upper and lower case of ASCII letters; or the cube has a name of DuckDB's own.
+        There is no such cube or version; or columns, datasets or cubes have names that differ in the case of
+        ASCII letters only, which DuckDB ignores; or the cube has a name of DuckDB's own.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def _check_columns(fields: Iterable[pa.Field], where: str, parent: str = "") -> 
         name = parent + field.name
         if (other := seen.setdefault(_fold(name), name)) != name:
             raise ValueError(
-                f"SQL does not tell {other} and {name} of {where} apart: DuckDB ignores upper and lower "
+                f"SQL does not distinguish {other} and {name} of {where}: DuckDB ignores upper and lower "
                 "case. Rename one, for example by update_schema"
             )
         if pa.types.is_nested(field.type):
@@ -159,7 +159,7 @@ def _check_views(connection: duckdb.DuckDBPyConnection, prefix: str, datasets: S
     for source in (_source_name(prefix, dataset) for dataset in (None, *datasets)):
         if (other := owners.setdefault(_view_name(source), source)) != source:
             raise ValueError(
-                f"SQL does not tell {_describe(other)} and {_describe(source)} apart: DuckDB ignores upper "
+                f"SQL does not distinguish {_describe(other)} and {_describe(source)}: DuckDB ignores upper "
                 "and lower case. Use a connection for each, or copy one under another name (copy_cube)"
             )
 

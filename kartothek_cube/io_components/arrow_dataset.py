@@ -44,7 +44,7 @@ TimestampUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
-    """Handler of a file system without files; opening one tells what to call instead."""
+    """Handler of a file system without files; the error of opening one names the method to call."""
 
     def _fail(self, *arguments: object) -> NoReturn:
         raise NotImplementedError(
@@ -360,7 +360,7 @@ class CubeScan:
                 yield table
 
     def count_rows(self) -> int | None:
-        """Number of rows, if footers tell most of it; None otherwise."""
+        """Number of rows, if most of it is in footers; None otherwise."""
         context = self.plan.context
         (seed, *others), files = context.scans, self.plan.files[0]
         if others or seed.predicates or context.join_filters:
@@ -471,7 +471,7 @@ class FileScan:
         yield from runtime.prefetch_map(read, tasks, 1 if sequential else runtime.available_cores())
 
     def count_rows(self) -> int | None:
-        """Number of rows, if footers tell it; None otherwise."""
+        """Number of rows, if it is in footers; None otherwise."""
         keys: list[str] = self.plan.partitions.files[self.plan.context.table].to_pylist()
         if self.plan.context.where is not None or not all(k.endswith(PARQUET_FILE_SUFFIX) for k in keys):
             return None

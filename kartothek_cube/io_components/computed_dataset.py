@@ -39,7 +39,7 @@ _TASKS = 512
 
 @attrs.frozen
 class ComputeContext:
-    """What all tasks share."""
+    """State shared by all tasks."""
 
     scan: physical_plan.ScanContext
     plan: WritePlan

@@ -35,7 +35,7 @@ Values = Mapping[str, pa.Array]
 
 @attrs.frozen
 class ReadContext:
-    """What all tasks that read one dataset share."""
+    """State shared by all tasks that read one dataset."""
 
     store: StoreFactory
     uuid: str
@@ -46,7 +46,7 @@ class ReadContext:
     partition_keys: tuple[str, ...] = ()
     #: columns of the result, in this order; None: partition keys, then the columns as the file has them
     columns: tuple[str, ...] | None = None
-    #: what rows meet; None for all rows
+    #: predicate on the rows; None for all rows
     where: expressions.Tree | None = None
     #: columns by which rows are grouped
     dispatch_by: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class ReadPlan:
         return [self._task(np.arange(start, stop), ()) for start, stop in itertools.pairwise(bounds.tolist())]
 
     def file_bytes(self) -> float:
-        """Mean bytes of the columns that are read of a file, as a sample of the files tells."""
+        """Mean bytes of the columns that are read of a file, by a sample of the files."""
         context, files = self.context, self.partitions.files[self.context.table]
         sample = files.take(pa.array(np.arange(len(files))[:: max(1, len(files) // tuning.SAMPLE)]))
         stored = context.schema.names
@@ -124,7 +124,7 @@ class ReadPlan:
 
 @attrs.frozen
 class DatasetRead:
-    """What to read of a dataset: the arguments that reads share; each read has some of them."""
+    """Arguments of a read of a dataset; each kind of read has some of them."""
 
     #: whether columns that are not named are in the order of the schema, rather than in that of each file
     in_schema_order: ClassVar[bool] = True
@@ -276,7 +276,7 @@ def remaining_filters(
     values: Values | None = None,
     group: Sequence[expressions.LiteralType] = (),
 ) -> list[expressions.Tree | bool]:
-    """What has to be checked in each file: False if no row can match, True if all do."""
+    """Remaining predicate of each file: False if no row can match, True if all do."""
     length, where = len(files), expressions.all_of([context.where, *group])
     if where is None:
         return [True] * length

@@ -31,7 +31,7 @@ from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
 from kartothek_cube.io_components.write.rewrite import PartitionFiles, RewriteContext, Rewritten
 from kartothek_cube.serialization import DataFrameSerializer
 
-#: what the answer tells
+#: columns of the answer
 _COUNTS = ("rows_deleted", "partitions")
 
 
@@ -59,7 +59,7 @@ class DeleteRows(Generic[StoreT]):
     """Delete the cells that meet conditions, with their rows in all datasets, by one commit.
 
     The conditions are those of a query: what :func:`query_cube` returns for them is deleted. Partitions whose
-    rows are all deleted, as their partition columns tell, are removed without being read. The others are
+    rows are all deleted, by their partition columns, are removed without being read. The others are
     written again without the rows, and without versions of cells that newer files hide. The old files stay
     until :func:`cleanup_cube`, and :func:`rollback_cube` brings the rows back until then.
 
@@ -165,7 +165,7 @@ def _make_tasks(
         affected = np.flatnonzero(np.isin(own_codes, codes))
         groups = [affected[group] for group in partition.group_positions(own_codes[affected])]
         members[name] = {number_of_code[int(own_codes[group[0]])]: group for group in groups}
-    # partition columns tell that all rows meet the conditions
+    # by the partition columns, all rows meet the conditions
     table = pa.table([*values, firsts], names=[*columns, ""])
     is_whole = to_numpy(tree_mask(table, reduce_to_columns(where, columns)))
     for mask in (is_whole, ~is_whole):
@@ -259,9 +259,9 @@ DeleteFilesTask: TypeAlias = tuple[PartitionFiles, bool]
 class DeleteDatasetRows:
     """Delete the rows of a dataset that meet predicates, by one commit.
 
-    What :func:`read_table` returns for the predicates is deleted. Partitions whose rows are all deleted, as
-    their partition keys tell, are removed without being read. Others that may have such rows, as partition
-    keys, indices and statistics tell, are written again without them. The old files stay until
+    What :func:`read_table` returns for the predicates is deleted. Partitions whose rows are all deleted, by
+    their partition keys, are removed without being read. Others that may have such rows, by partition
+    keys, indices and statistics, are written again without them. The old files stay until
     :func:`garbage_collect_dataset`, and :func:`rollback_dataset` brings the rows back until then. Rows that
     others append meanwhile stay.
 

@@ -30,7 +30,7 @@ from kartothek_cube.io_components.runtime import progress_bar
 P = ParamSpec("P")
 T = TypeVar("T")
 Result = TypeVar("Result")
-#: what a façade takes as store: those of dask need a factory, which their tasks can carry
+#: type of the argument `store`: dask needs a factory, which its tasks can carry
 StoreT = TypeVar("StoreT", bound=StoreInput)
 
 #: metadata of a field that has to be given by one of its two names
@@ -135,7 +135,7 @@ class Operation(Protocol[Answer]):
 
 
 class Example(NamedTuple):
-    """How a façade is called in the examples of the class."""
+    """Call of a façade in the examples of the class."""
 
     #: lines before the call, which convert the input `data`
     setup: tuple[str, ...] = ()

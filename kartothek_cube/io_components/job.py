@@ -27,7 +27,7 @@ class Job(Generic[Answer]):
 
     #: prefix of the names of tasks, such as ``compact_cube``
     name: str
-    #: what Spark displays while the tasks run
+    #: description that Spark displays while the tasks run
     description: str
     #: shared by all tasks; small and picklable, without what only the last step needs
     context: Any

@@ -368,7 +368,7 @@ def sort_order(columns: Columns, length: int) -> Ints | None:
     codes = Codes(np.zeros(length, dtype=np.int64), 1)
     for column in columns:
         codes = combine_keys([codes, encode_ordered(column)], length)
-        # the first columns may tell all rows apart: cells mostly tell their partition
+        # the first columns may be unique already: cells mostly determine their partition
         if codes.bound >= length and is_dense(codes.bound, length):
             order = last_rows(*codes)
             if len(order) == length:
@@ -418,10 +418,10 @@ def rechunk_by_partition(
 
 
 def _last_end(pending: Sequence[pa.RecordBatch], keys: Sequence[str]) -> int | None:
-    """Where the last partition begins in the last batch; None if it began in an earlier one."""
+    """First row of the last partition in the last batch; None if it began in an earlier one."""
     if not keys:
         return None
-    # the row before the last batch tells whether a partition begins with its first row
+    # the row before the last batch decides whether a partition begins with its first row
     batches = [pending[-2].slice(len(pending[-2]) - 1), pending[-1]] if len(pending) > 1 else [pending[-1]]
     table = pa.Table.from_batches(batches, schema=pending[-1].schema)
     codes, _ = combine_keys([encode_ordered(table.column(key)) for key in keys], len(table))

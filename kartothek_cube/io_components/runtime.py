@@ -166,7 +166,7 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 class ProgressListener(Protocol):
-    """Is told the progress of work on files, from any thread."""
+    """Listener of the progress of work on files, called from any thread."""
 
     def expect(self, files: int) -> None:
         """Add files to the total."""

@@ -48,7 +48,7 @@ _BYTES_OF_TYPE = 200
 
 
 class _FileSchema(NamedTuple):
-    """What the footer of a Parquet file tells."""
+    """The footer of a Parquet file."""
 
     columns: pa.Schema
     #: whether Polars reads such a file at all, whichever columns
@@ -80,7 +80,7 @@ class Scan(NamedTuple):
     columns: Sequence[str] | None
     #: that of the dataset; it types columns that are null in all files
     schema: pa.Schema
-    #: what the rows of each file meet; None for all rows of all files
+    #: predicate on the rows of each file; None for all rows of all files
     filters: Sequence[expressions.Tree | None] | None = None
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = None
@@ -197,7 +197,7 @@ def can_use_polars(keys: Sequence[str]) -> bool:
         # this module may be imported after the fork
         or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
         or os.environ.get(CHECK_PAGES)
-        # paths tell the files of the rows apart; damaged headers may name one twice
+        # rows are assigned to files by path; damaged headers may name one twice
         or len({key for key in keys if key.endswith(naming.PARQUET_FILE_SUFFIX)}) < len(keys)
     )
 
@@ -483,7 +483,7 @@ def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
         try:
             origin = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(written)))
         except (pa.ArrowException, ValueError):
-            # damaged: Polars tells when it reads the file
+            # damaged: Polars raises when it reads the file
             return schema
         days = {field.name for field in origin if pat.is_date64(field.type)}
         fields = [field.with_type(pa.date64()) if field.name in days else field for field in schema]
@@ -733,7 +733,7 @@ def file_widths(
     full, widths = column_widths(schema), dict[str, int]()
     if len(keys) > tuning.MAX_FOOTERS:
         return full
-    # files of numbers that are as wide as in the schema tell it at once
+    # a quick check for files whose numbers are as wide as in the schema
     for batch in runtime.batched(keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS):
         read = partial(_widths, blobs, schema=schema, mapping=mapping)
         widths = widest([widths, *runtime.ordered_map(read, batch, len(batch))])

@@ -189,7 +189,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
             record = operation.parse_stored_record(stored, uuid)
             if record is not None:
                 return record.lineage, stored.token, record.reserved
-            # other software wrote it, and readers could not tell what is committed
+            # other software wrote it, and readers would not know whether it is committed
             header_store.edit_header(blobs, uuid, add_record)
         raise errors.ConcurrentWriteError(uuid)
     return new_lineage, None, True
@@ -203,7 +203,7 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     if receipt.header == receipt.base.header:
         return None
     base, restore = receipt.base, partial(header_store.restore_if_ours, blobs)
-    # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
+    # A header of an aborted operation is not put back: nothing shows any more that it was aborted, and what
     # the state before was. Else False if the header is no longer that of the commit.
     restore_header = partial(restore, base.header_key, receipt.header, base.header, delete=True)
     if base.aborted is None and header_store.retry_request(restore_header):
@@ -249,7 +249,7 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
         try:
             base = operation.settle(blobs, read)
         except (errors.DatasetNotFoundError, errors.CorruptDatasetError):
-            # the latter for a damaged dataset, or its archived state is gone: verification tells
+            # the latter for a damaged dataset, or its archived state is missing: verification reports it
             return False
         if base.aborted is None:
             return False
@@ -300,7 +300,7 @@ def invert(
             "operation if it is still wanted."
         )
         raise errors.ConcurrentWriteError(state.uuid, added.labels.to_pylist(), detail)
-    # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
+    # partitions of the old state come first, in its order: later ones hide the cells of earlier ones
     restored = (before.positions(state.partition_table.labels), before.positions(removed.labels))
     kept = np.sort(np.concatenate([positions[positions >= 0] for positions in restored]))
     table = before.take(kept)

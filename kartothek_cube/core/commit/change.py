@@ -25,7 +25,7 @@ MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
 class WriteMode(Enum):
-    """What a change does with the state that it meets."""
+    """Effect of a change on the state that it meets."""
 
     #: the dataset must not exist
     CREATE = "create"
@@ -118,7 +118,7 @@ class ChangeSet:
     #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,
     #: the write is committed already and nothing changes. Empty if tasks run only once
     write_id: str = ""
-    #: what the history tells of the operation
+    #: description of the operation in the history
     info: history.OperationInfo | None = None
     #: requirements beside those that follow from the fields above; an absent dataset meets them
     requires: tuple[Requirement, ...] = ()
@@ -181,7 +181,7 @@ class ChangeSet:
 
 
 class Requirement(Protocol):
-    """What a change requires of the newest state, unless the dataset is absent."""
+    """Requirement of a change on the newest state, unless the dataset is absent."""
 
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise if the state does not meet the requirement."""
@@ -207,7 +207,7 @@ class UnchangedMetadata:
 
     key: str
     value: object
-    #: what another writer has done that sets it
+    #: action of another writer that sets it
     action: str
 
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
@@ -243,7 +243,7 @@ class UnchangedPartitions:
             raise errors.ConcurrentWriteError(change.uuid, table.labels.filter(unseen).to_pylist())
 
 
-#: metadata key that tells the last committed batch of each stream
+#: metadata key of the last committed batch of each stream
 BATCHES = "kartothek_cube_batches"
 #: metadata key of the staged writes that are committed: the day of each when it was staged, by id
 STAGED = "kartothek_cube_staged"

@@ -236,7 +236,7 @@ class BaseState:
     #: content and version of the schema file
     schema: bytes | None
     schema_token: Any
-    #: what the stored header says, whatever the state to build on
+    #: content of the stored header, whatever the state to build on
     stored: DatasetMetadata | None = None
     #: the participation that a new header inherits
     participation: Participation | None = None
@@ -266,7 +266,7 @@ class BaseState:
 
 @attrs.frozen
 class CommitReceipt:
-    """What a commit put in place of what: enough to undo it."""
+    """Old and new header and schema of a commit: enough to undo it."""
 
     base: BaseState
     #: content and version of the new header
@@ -331,7 +331,7 @@ _LIFETIME = timedelta(days=1)
 
 
 def tombstone_name(key: str) -> str:
-    """What identifies a file within its dataset: the last part of its key, which holds a UUID.
+    """Identity of a file within its dataset: the last part of its key, which holds a UUID.
 
     >>> tombstone_name("sales/table/DAY=2020-01-01/2f1d.parquet")
     '2f1d.parquet'

@@ -52,7 +52,7 @@ class Decision:
                 raise OperationAborted(self.operation)
 
 
-#: what a commit is for an operation; None if it is an operation of its own
+#: role of a commit in an operation; None if it is an operation of its own
 Role = Participation | Decision | None
 
 
@@ -61,7 +61,7 @@ class OperationAborted(Exception):
 
 
 class Status(Enum):
-    """What is known about an operation."""
+    """Facts about an operation."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -105,7 +105,7 @@ def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> Datas
         return state
     participation = record.participation
     if participation is not None:
-        # what is not copied cannot tell whether an operation is committed
+        # without the coordinator, which is not copied, it is not known whether an operation is committed
         new = uuids.get(participation.coordinator)
         participation = None if new is None else attrs.evolve(participation.settle(), coordinator=new)
     participants = {uuids.get(uuid, uuid): name for uuid, name in record.participants.items()}

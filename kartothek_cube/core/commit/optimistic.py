@@ -67,7 +67,7 @@ def commit(
                 raise
         except errors.UnknownOutcomeError as unknown:
             if isinstance(unknown.__cause__, FlushError):
-                # to find the header again would tell that it is visible, not that it is on disk
+                # a header that can be read is visible, which does not mean that it is on disk
                 raise
             # the newest state shows whether it did land, unless that cannot be read either
             with suppress(Exception):
@@ -305,7 +305,7 @@ def commit_state(
         header = header_store.render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot)
     except (PreconditionFailed, errors.ConcurrentWriteError):
-        # garbage at worst, and the error tells more
+        # garbage at worst, and the error says more
         with suppress(Exception):
             if snapshot and not (history.is_before_key(snapshot) or blobs.exists(base.header_key)):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
@@ -460,7 +460,7 @@ def _put_state(
         # the schema of a first commit is confirmed below, where it can be put again
         names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
-        # what the header will name has to be on disk before it, see BlobStore.flush
+        # files that the header names have to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
         header_store.check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
         # the content that the new header replaces, unless that is in the other format

@@ -77,7 +77,7 @@ def to_python_scalar(value: Any) -> Any:
 
 
 def to_python_scalar_keep_int(value: Any) -> Any:
-    """Convert numpy scalars to Python's but for integers, whose type tells their sign."""
+    """Convert numpy scalars to Python's but for integers, whose type has their sign."""
     return value if isinstance(value, np.integer) else to_python_scalar(value)
 
 
@@ -185,7 +185,7 @@ def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: C
 
 
 def _find_missing(text: str) -> str:
-    """What to say of a value that ends with a word that joins conditions."""
+    """Advice on a value that ends with a word that joins conditions."""
     last = text.rpartition(" ")[2]
     return f"; a condition is missing behind {last}" if last.upper() in ("AND", "OR", "NOT") else ""
 

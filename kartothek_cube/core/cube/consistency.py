@@ -1,4 +1,4 @@
-"""What makes datasets a valid cube: the rules of the cube format, checked on headers and schemas."""
+"""The rules of the cube format, checked on headers and schemas of datasets."""
 
 from __future__ import annotations
 

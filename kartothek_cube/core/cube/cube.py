@@ -43,7 +43,7 @@ def _repr_set(names: frozenset[str]) -> str:
 
 @attrs.frozen(repr=False)
 class Cube(arguments.CopyMixin):
-    """What makes a set of datasets a cube; immutable, comparable and hashable.
+    """Specification of a cube: a set of datasets; immutable, comparable and hashable.
 
     Its files are described in :doc:`/format`.
 

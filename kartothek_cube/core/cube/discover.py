@@ -1,4 +1,4 @@
-"""Which cubes and datasets a store holds: one listing, one header per dataset, all of one point in time."""
+"""Discovery of cubes and datasets: one listing, one header per dataset, all of one point in time."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def _record(state: DatasetMetadata | None) -> CommitRecord | None:
 
 
 def _commit(state: DatasetMetadata | None) -> object:
-    """What tells headers apart; those of other software by their content."""
+    """Identity of a header; of other software its content."""
     record = _record(state)
     return state if record is None else record.commit
 
@@ -396,7 +396,7 @@ class CubeSnapshot:
     _derived: dict[Hashable, object] = field(default_factory=dict)
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What follows from the datasets and the key alone; made once, and not to be changed either."""
+        """A value that depends on the datasets and the key alone; made once, and not to be changed either."""
         # It must not refer to the datasets: it is kept longer than they are.
         try:
             return cast(T, self._derived[key])

@@ -85,7 +85,7 @@ def _convert(condition: object, types: Mapping[str, pa.DataType]) -> object:
     return _from_predicates(condition) if _is_predicates(condition) else condition
 
 
-#: what conditions have of other libraries, and what users of these call instead
+#: attributes that conditions share with other libraries, and what users of these call instead
 _REMEDIES = {
     "Arrow": "isin, is_null, is_valid and starts_with; others can be filters of cube_dataset(...)",
     "Spark": "isin, between, isNull and startswith of F.col(name); others can be filters of the result",
@@ -237,7 +237,7 @@ class _Translator:
         self.met_by_nan = ("!=", ">", ">=") if library == "Polars" else ("!=",)
 
     def implied(self, part: Expression, outcome: bool, depth: int = 0) -> ImpliedCondition | None:
-        """What the outcome of a part implies."""
+        """Implication of the outcome of a part."""
         if depth > _MAX_DEPTH:
             return None
         imply = partial(self.implied, depth=depth + 1)
@@ -267,7 +267,7 @@ class _Translator:
         return C(next(iter(self.types))).isin([])
 
     def _on_column(self, part: Call, outcome: bool) -> ImpliedCondition | None:
-        """What the outcome of a test of a column implies."""
+        """Implication of the outcome of a test of a column."""
         op, (operand, *others) = _OPERATORS.get(part.function), part.arguments
         if op is not None and len(others) == 1 and isinstance(others[0], Field):
             op, operand, others = _MIRRORED[op], others[0], [operand]

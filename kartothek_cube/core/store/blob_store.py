@@ -30,10 +30,10 @@ StoreFactory: TypeAlias = Callable[[], KeyValueStore]
 """Makes a store; the picklable form of stores."""
 
 StoreInput: TypeAlias = str | os.PathLike[str] | KeyValueStore | StoreFactory
-"""What users may pass as ``store``: a URL, a directory, a store, or a factory."""
+"""Type of the argument ``store``: a URL, a directory, a store, or a factory."""
 
 StoreFactoryInput: TypeAlias = str | os.PathLike[str] | StoreFactory
-"""What graphs of dask accept as ``store``, as their tasks open it: a URL, a directory, or a factory."""
+"""Type of the argument ``store`` for dask, whose tasks open it: a URL, a directory, or a factory."""
 
 
 class Blob(NamedTuple):
@@ -116,7 +116,7 @@ class BlobStore(ABC):
 
     @property
     def identity(self) -> Hashable | None:
-        """What tells this store from others of its process, for caches; None to cache nothing."""
+        """Identity of this store in its process, for caches; None to cache nothing."""
         return None
 
     @property

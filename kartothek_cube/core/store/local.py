@@ -442,14 +442,14 @@ def _compare(key: str, current: os.stat_result | None, token: blob_store.Token |
 
 
 def is_on_network(path: str) -> bool:
-    """Whether a directory is on a file system of another machine, as far as Linux tells."""
+    """Whether a directory is on a file system of another machine, by the mounts of Linux."""
     kind = file_system(path)
     return kind in _NETWORK or kind.startswith("fuse.")
 
 
 @lru_cache(maxsize=64)
 def file_system(path: str) -> str:
-    """Type of the file system of a directory; empty if the system does not tell."""
+    """Type of the file system of a directory; empty if the system does not know it."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
             mounts = [line.split()[1:3] for line in file]
@@ -518,7 +518,7 @@ def copy_content(path: str, descriptor: int) -> None:
         except (AttributeError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in {*_UNSUPPORTED, errno.EXDEV}:
                 raise
-        # what is left, also where the call takes a file for empty
+        # the rest, also where the call takes a file for empty
         source.seek(os.lseek(descriptor, 0, os.SEEK_CUR))
         while content := source.read(_CHUNK):
             write_all(descriptor, content)

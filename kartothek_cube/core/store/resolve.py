@@ -1,4 +1,4 @@
-"""What users pass as a store (URL, factory or store) as store, factory or driver; that of simplekv."""
+"""Conversion of the argument `store`, as a URL, factory or store, to a store, a factory or a driver."""
 
 # ruff: noqa: D102 (the protocol documents the methods of the driver)
 

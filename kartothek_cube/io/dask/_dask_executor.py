@@ -236,7 +236,7 @@ TYPES = {"StoreT": "StoreFactoryInput"}
 SYNC = "{}.compute(scheduler='sync')"
 SYNC_ALL = Example(("import dask",), "dask.compute(*{}, scheduler='sync')")
 
-#: what tasks of graphs do, by operation
+#: work of the tasks of graphs, by operation
 _TASKS = {
     "delete_cube": "Headers are deleted first, then ``blocksize`` files per task.",
     "cleanup_cube": "Garbage is listed when the graph is built, ``blocksize`` files are deleted per task.",
@@ -321,7 +321,7 @@ def with_factories(operation: T) -> T:
 
 
 def tasks_note(name: str) -> str:
-    """What tasks of a graph do, for the documentation of a façade."""
+    """Work of the tasks of a graph, for the documentation of a façade."""
     return next((note for operation, note in _TASKS.items() if name.startswith(operation)), "")
 
 

@@ -356,7 +356,7 @@ def pack_payload_pandas(
     """Pack all but the key columns: one row per key, in the order of their first rows.
 
     Columns of other types than the stored ones (`types`) are converted as without a shuffle, where a gap in
-    the partition tells that its floats are integers.
+    the partition shows that its floats are integers.
     """
     keys, groups = _names(group_key), {}
     if len(partition):
@@ -495,7 +495,7 @@ def _number_rows(
 
 
 def _cast_like(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
-    """The values of a partition with the type that the meta or the stored column tells."""
+    """The values of a partition with the type of the meta or the stored column."""
     if isinstance(dtype, pd.CategoricalDtype):
         return column
     is_null = column.isna()
@@ -713,7 +713,7 @@ def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
     """Read a dataset as a dask DataFrame.
 
     The read is planned when the graph is built, and only columns that dask needs are read. Partitions may
-    have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if there
+    have narrower types if the header has none; dates outside of ``datetime64[ns]`` are objects if there
     are several partitions. Integers are floats in partitions with gaps, beside which dask rounds those beyond
     2**53 of other partitions; with ``dtype_backend``, all partitions have one type.
     """

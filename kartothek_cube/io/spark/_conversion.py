@@ -51,7 +51,7 @@ _TO_SPARK: dict[pa.DataType, st.DataType] = {
 }
 _TO_ARROW = {spark_type: arrow_type for arrow_type, spark_type in _TO_SPARK.items()}
 _TO_ARROW[st.NullType()] = pa.null()
-# what arrives in Spark as another type
+# types that arrive in Spark as another type
 _TO_SPARK |= {
     pa.uint8(): st.ShortType(),
     pa.uint16(): st.IntegerType(),
@@ -138,7 +138,7 @@ def check_types(schema: st.StructType, dataset: str, stored: Mapping[str, pa.Dat
 
 
 def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
-    """How to make a column of a Spark DataFrame the type that is stored."""
+    """Advice on a cast of a column of a Spark DataFrame to the stored type."""
     column, target = f'F.col("{name}")', _spark_type(stored, name).simpleString()
     if pat.is_integer(stored) and pat.is_floating(given):
         return f'widen payload with update_schema, or {column}.cast("{target}") if all are whole numbers'

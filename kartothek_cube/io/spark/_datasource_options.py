@@ -34,7 +34,7 @@ _OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "provider", "owner", "location", "external"}
     | {_SESSION_OVERWRITE.lower()}
 )
-#: what Spark calls the points in time of a read
+#: names of Spark for the points in time of a read
 _VERSION, _TIMESTAMP = "versionAsOf", "timestampAsOf"
 _OF_STREAMS = ("startingVersion", "startingTimestamp", "maxFilesPerTrigger", "skipChangeCommits")
 #: key of the options of a table in the metadata of its first column
@@ -154,7 +154,7 @@ class WriteOptions:
     seed_dataset: str = "seed"
     #: partition columns of a new dataset; by default those of the cube
     partition_on: Names | None = None
-    #: what to do if the dataset exists: ``append``, ``error`` or ``ignore``
+    #: save mode if the dataset exists: ``append``, ``error`` or ``ignore``
     if_exists: str = "append"
     #: whether appended rows have the columns of the dataset (``strict``), or may add some and leave out some
     #: (``merge``)
@@ -279,7 +279,7 @@ _LOST = (
 )
 #: options with capital letters, as other formats of Spark spell them
 _SPELLED = (_VERSION, _TIMESTAMP, _OVERWRITE, _APPLICATION, _NUMBER, *_OF_STREAMS)
-#: fields that several options tell
+#: fields that follow from several options
 _DERIVED = ("overwrites_partitions", "batch")
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
@@ -295,7 +295,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
 
 
 def keep_options(options: Mapping[str, str], schema: StructType) -> StructType:
-    """The schema of a table, which also tells its options if it is one of Spark's catalog."""
+    """The schema of a table, which also holds its options if it is one of Spark's catalog."""
     # Spark passes the options of such a table on when it asks for columns, and only then: it keeps the
     # schema. So they are in the metadata of the first column.
     if "provider" not in options or not len(schema):

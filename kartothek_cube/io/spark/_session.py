@@ -172,7 +172,7 @@ _REMEDY_CONNECT = (
     "The server of Spark Connect needs a Python of version {version} with kartothek_cube and pyarrow: "
     "install them there, or send kartothek_cube by spark.addArtifacts."
 )
-#: what Spark says of a Python that cannot run tasks; the first packages that a task imports
+#: parts of Spark's message if Python cannot run tasks; the first packages that a task imports
 _WRONG_PYTHON = re.compile(
     r"No module named '(kartothek_cube|pyarrow|pandas|numpy|attrs?|simplekv|storefact|pyspark)\b"
     r"|(PYTHON_VERSION_MISMATCH)"

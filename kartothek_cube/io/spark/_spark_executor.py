@@ -235,7 +235,7 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
 
 
 def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> Iterator[pa.Table]:
-    """What a function makes of each group of a task; None is for no rows."""
+    """Result of a function for each group of a task; None stands for no rows."""
     for table in run_task(context, task):
         try:
             result = function(pandas_conversion.from_file(table))
@@ -355,7 +355,7 @@ def _check_case(df: DataFrame, names: Sequence[str], dataset: str) -> None:
 
 
 def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
-    """Refuse columns that Spark does not tell apart by default."""
+    """Refuse columns whose names differ in case only: Spark ignores it by default."""
     lower = [name.lower() for name in names]
     alike = sorted(name for name in names if lower.count(name.lower()) > 1)
     if alike:
@@ -413,7 +413,7 @@ def merge_frame(context: rewrite.MergeContext, df: DataFrame) -> rewrite.MergeRe
     rewrite.check_merge_input(context, _check_frame(df, context.spec.name, context.spec.types))
     context = attrs.evolve(context, plan=context.plan.with_write_id())
     rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
-    # what executors have of a frame are batches
+    # executors get a frame as batches
     run: Callable[[rewrite.MergeContext, Any], rewrite.Rewritten] = merge_rows
     return execute_on_frames(rewrite.merge_job(context, [(context.spec.name, rows)], run))
 

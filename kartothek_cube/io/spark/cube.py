@@ -291,7 +291,7 @@ def scan_parquet(plan: PhysicalPlan, schema: StructType, session: SparkSession) 
     root = paths[0][: paths[0].rindex(f"/{scan.uuid}/{scan.table}/")]
     reader = session.read.schema(schema).options(
         basePath=f"{root}/{scan.uuid}/{scan.table}",
-        # what sessions may have set: all files count, and days are those of the Gregorian calendar
+        # options that sessions may have set: all files count, and days are those of the Gregorian calendar
         datetimeRebaseMode="CORRECTED",
         ignoreMissingFiles="false",
         ignoreCorruptFiles="false",

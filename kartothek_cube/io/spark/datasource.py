@@ -222,7 +222,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @concise_errors
     def initialOffset(self) -> Offset:
-        """Where a new stream begins."""
+        """Offset at which a new stream begins."""
         start, time = self._options.starting_version, self._options.starting_timestamp
         if start == "latest":
             return _NOW
@@ -239,7 +239,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @concise_errors
     def getDefaultReadLimit(self) -> limits.ReadLimit:
-        """How many files a batch reads."""
+        """Limit of the number of files of a batch."""
         files = self._options.max_files
         return limits.ReadAllAvailable() if files is None else limits.ReadMaxFiles(files)
 
@@ -250,7 +250,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @concise_errors
     def latestOffset(self, start: Offset | None = None, limit: limits.ReadLimit | None = None) -> Offset:
-        """Where the next batch ends; without ``start`` (before Spark 4.2) at the newest version."""
+        """Offset at which the next batch ends; without ``start`` (before Spark 4.2) the newest version."""
         end = self._target or {"version": self._newest() + 1, "files": 0}
         begin = _BEGIN if start is None else start
         if begin["version"] == _NOW["version"]:

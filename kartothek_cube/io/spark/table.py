@@ -50,7 +50,7 @@ _STEPS = (
     *("replace", "select", "selectExpr", "sort", "toDF", "transform", "where", "withColumn"),
     *("withColumnRenamed", "withColumns", "withColumnsRenamed"),
 )
-#: what a DataFrame knows without its rows
+#: attributes of a DataFrame that need no rows
 _WITHOUT_ROWS = ("_session", "columns", "dtypes", "isStreaming", "printSchema", "schema", "sparkSession")
 
 
@@ -138,7 +138,7 @@ class CubeTable:
         return self
 
     def count(self) -> int:
-        """Number of rows; reads none of the columns that are not needed to tell."""
+        """Number of rows; reads no column that is not needed for it."""
         return int(self.selectExpr("count(*)").collect()[0][0])
 
     def groupBy(self, *columns: Any) -> Any:
@@ -259,7 +259,7 @@ def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class FilterSource(ds.DataSource):
-    """A data source without rows, whose plan tells which filters were pushed to it."""
+    """A data source without rows, whose plan shows the filters that were pushed to it."""
 
     @classmethod
     def name(cls) -> str:

@@ -323,12 +323,12 @@ def store_time(blobs: BlobStore, key: str) -> float:
     except OSError:
         # a read-only store: our clock has to do
         return local_time
-    # so it has to where the store tells no times
+    # the same where the store has no times
     return local_time if not times or times[0] is None else times[0]
 
 
 def with_sizes(blobs: BlobStore, listed: Iterable[Blob]) -> list[Blob]:
-    """Listed blobs with their sizes, also where listings of a store do not tell them."""
+    """Listed blobs with their sizes, also where listings of a store have none."""
     result = []
     for blob in listed:
         # deleted since the listing
@@ -607,7 +607,7 @@ def _delete_cube_headers(
 ) -> None:
     """Delete datasets of a cube, the seed first if it is among them; others are deleted already."""
     blobs = open_blobs(store)
-    # what only the headers tell must not be lost with them, should this process be killed
+    # information of headers alone must not be lost with them, should this process be killed
     for key, files in lists.items():
         blobs.put(key, json.dumps(files).encode(), durable=True)
     header_store.retry_request(partial(blobs.delete, replaced))
@@ -636,7 +636,7 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
         tracked.update(blob.key for blob in blobs.list(history.history_folder(dataset.uuid)))
         log = [blob.key for blob in blobs.list(delta_log.log_folder(dataset.uuid))]
         tracked.update(log)
-        # a damaged log does not tell its files, which stay; it is no reason to keep the others
+        # the files of a damaged log are not known and stay; it is no reason to keep the others
         with suppress(errors.CorruptDatasetError):
             tracked |= delta_log.published_keys(blobs, dataset.uuid) if log else set()
     return _order_keys(tracked)

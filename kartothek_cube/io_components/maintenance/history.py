@@ -431,7 +431,7 @@ def _load_changed(histories: DatasetHistories, states: Cut, others: Cut) -> dict
 
 
 def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
-    # names of files of cubes tell it; each other file takes a request
+    # it is part of the names of files of cubes; each other file takes a request
     named = {key: partition.rows_of_name(key) for key in keys}
     unnamed = sorted(key for key, rows in named.items() if rows is None)
     try:

@@ -1,4 +1,4 @@
-"""What is in a cube: sizes of its datasets, partitions that have changed, and where datasets come from."""
+"""Overviews of a cube: sizes of its datasets, changed partitions, and lineage."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def compare_states(
 
 
 def compare_cubes(cube: Cube, old: States, new: States) -> dict[str, DatasetChanges]:
-    """What differs between two states of a cube, by dataset id."""
+    """Differences between two states of a cube, by dataset id."""
     changes = {name: compare_states(cube, old.get(name), new.get(name)) for name in sorted({*old, *new})}
     return {name: change for name, change in changes.items() if change is not None}
 
@@ -206,7 +206,7 @@ def load_earlier(
 
 
 def compare_used(cube: Cube, old: States, used: States, existing: States) -> list[DatasetChanges]:
-    """What has changed in the datasets of a cube that are used, or were."""
+    """Changes of the datasets of a cube that are used, or were."""
     # a dataset that is gone took its columns along
     old = {name: dataset for name, dataset in old.items() if name in used or name not in existing}
     return list(compare_cubes(cube, old, used).values())
@@ -223,7 +223,7 @@ def select_files(cube: Cube, dataset: DatasetMetadata, changes: Iterable[Dataset
 
 @attrs.frozen
 class CubeChanges:
-    """What has changed in a cube since an earlier state.
+    """Changes of a cube since an earlier state.
 
     Examples
     --------
@@ -333,7 +333,7 @@ _OPENLINEAGE = "https://openlineage.io/spec"
 
 @attrs.frozen
 class DatasetLineage:
-    """Where a dataset of a cube comes from."""
+    """Lineage of a dataset of a cube."""
 
     dataset: str
     uuid: str
@@ -381,7 +381,7 @@ class DatasetLineage:
 
 @attrs.frozen(repr=False)
 class CubeLineage:
-    """Where the datasets of a cube come from; prints as text, and as a table in notebooks."""
+    """Lineage of the datasets of a cube; prints as text, and as a table in notebooks."""
 
     cube: Cube
     #: by id, the seed first

@@ -155,7 +155,7 @@ def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None)
     if state is None or other is None:
         return state is other
     # by their versions, as a state may be replaced by another one of the same content
-    return all(tell(state) == tell(other) for tell in (history.recorded_version, history.fingerprint))
+    return all(read(state) == read(other) for read in (history.recorded_version, history.fingerprint))
 
 
 @arguments.alias_parameter("datasets", "ktk_cube_dataset_ids")

@@ -87,7 +87,7 @@ REMEDIES: Mapping[str, str] = {
     "seed": "Build the seed, or name the right one in the specification of the cube.",
     "cube-table": "Delete this dataset or give it another name: it cannot be part of the cube.",
     "cube-columns": "Write the dataset again with the columns that the cube demands.",
-    "cube-metadata": "Use the specification with which the cube was built (discover_cube tells it).",
+    "cube-metadata": "Use the specification with which the cube was built (discover_cube returns it).",
     "payload-overlap": "Write one of the datasets again without the column.",
     "contract": "Correct the rows, by merge_into_cube, or change the contract by set_contract.",
     "type-conflict": "Write one of the datasets again with the type of the other one.",
@@ -97,7 +97,7 @@ REMEDIES: Mapping[str, str] = {
 REPAIRABLE = frozenset(kind for kind, remedy in REMEDIES.items() if remedy.startswith("Repair the "))
 
 _SHOWN = 20
-#: what is counted, in plural and singular
+#: counted objects, in plural and singular
 _SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
 
 
@@ -127,7 +127,7 @@ class Problem:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """Remedy of the problem."""
         return REMEDIES[self.kind]
 
     @property
@@ -191,7 +191,7 @@ class Report:
         return pd.DataFrame(map(Problem.to_dict, self.problems), columns=columns)
 
     def describe_checked(self) -> str:
-        """What was checked, in words."""
+        """Counts of the checked objects, in words."""
         return ", ".join(format_count(n, _SINGULAR.get(what, what), what) for what, n in self.checked.items())
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ _UNREADABLE = (errors.CorruptDatasetError, ParquetReadError, pa.ArrowException, 
 
 @attrs.frozen
 class VerifyContext:
-    """What all tasks that check files of a dataset share."""
+    """State shared by all tasks that check files of a dataset."""
 
     store: StoreFactory
     uuid: str
@@ -249,7 +249,7 @@ class VerifyContext:
 
 @attrs.frozen
 class VerifyResult:
-    """What was found in files of a dataset."""
+    """Problems and index entries of files of a dataset."""
 
     problems: tuple[Problem, ...] = ()
     #: counts
@@ -266,7 +266,7 @@ class VerifyPlan:
     """A planned verification of a dataset."""
 
     uuid: str
-    #: what is wrong according to the header, the schema and a listing
+    #: problems of the header, the schema and the listed files
     problems: tuple[Problem, ...]
     #: the state that is checked; None if it cannot be read
     dataset: DatasetMetadata | None = None
@@ -675,7 +675,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
 
 
 def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table) -> Iterator[Problem]:
-    """Other cells than the name of a file tells."""
+    """The name of a file has the digest of other cells."""
     if cells_of_names([label]) is None or not {*context.cell}.isdisjoint(context.partition_keys):
         return
     names = [column for column in context.cell if column in table.column_names]
@@ -685,7 +685,7 @@ def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table
         # of rows that are not sorted, or repeat a cell, this is not known, and reported already
         if not suffix or cells_of_names([f"{'0' * 32}{suffix}"]) == cells_of_names([label]):
             return
-    yield Problem(context.uuid, "wrong-name", key, "its name tells of other cells than it has")
+    yield Problem(context.uuid, "wrong-name", key, "its name has the digest of other cells")
 
 
 def _in_stored_units(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
@@ -703,7 +703,7 @@ def _in_stored_units(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
 def _index_problems(
     dataset: DatasetMetadata, index: ExplicitSecondaryIndex, entries: IndexUpdate | None, blobs: BlobStore
 ) -> Iterator[Problem]:
-    """What is wrong with an index; its entries are compared with those of the data if these are known."""
+    """Problems of an index; its entries are compared with those of the data if these are known."""
     uuid, column = dataset.uuid, index.column
     key = index.index_storage_key or f"{uuid} (inline)"
     try:
@@ -765,7 +765,7 @@ def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[s
 def _statistics_problems(
     dataset: DatasetMetadata, actual: pa.Table | None, blobs: BlobStore
 ) -> Iterator[Problem]:
-    """What is wrong with column statistics; those of the data are None if they are not known."""
+    """Problems of column statistics; those of the data are None if they are not known."""
     key = pruning.statistics_file(dataset.uuid, dataset.extra)
     stored = dataset.load_statistics(blobs)
     if key is not None and stored is None:

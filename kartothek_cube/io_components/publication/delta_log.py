@@ -32,7 +32,7 @@ from kartothek_cube.core.uuid import gen_uuid
 #: an action of the protocol, as its JSON
 Action: TypeAlias = dict[str, Any]
 
-#: what a ``commitInfo`` calls a publication
+#: name of a publication in a ``commitInfo``
 OPERATION = "PUBLISH"
 #: versions from one checkpoint to the next: readers open at most so many JSON files
 _CHECKPOINT_INTERVAL = 20
@@ -59,9 +59,9 @@ class LogState:
     files: dict[str, Action] = attrs.field(factory=dict)
     metadata: Action | None = None
     protocol: Action | None = None
-    #: what the newest version tells of the dataset; None if this library has not written it
+    #: record of the dataset in the newest version; None if this library has not written it
     record: Mapping[str, str] | None = None
-    #: what is left of a log whose deletion was killed
+    #: files left of a log whose deletion was killed
     remains: Sequence[str] = ()
 
     def apply(self, version: int, actions: Iterable[Action]) -> None:
@@ -155,7 +155,7 @@ def _is_action(action: Any) -> bool:
 
 
 def _record_of(actions: Sequence[Action]) -> Mapping[str, str] | None:
-    """What the ``commitInfo`` of a version tells of the dataset; None if another library wrote it."""
+    """Record of the dataset in the ``commitInfo`` of a version; None if another library wrote it."""
     for action in actions:
         info = action.get("commitInfo", {})
         parameters = info.get("operationParameters")
@@ -167,7 +167,7 @@ def _record_of(actions: Sequence[Action]) -> Mapping[str, str] | None:
 def newest_record(
     blobs: BlobStore, uuid: str, names: Sequence[str]
 ) -> tuple[str, int, Mapping[str, str] | None] | None:
-    """Key and number of the newest version, and what it tells of the dataset; None without a version."""
+    """Key and number of the newest version, and its record of the dataset; None without a version."""
     if not (versions := _list_versions(names)):
         return None
     key = _key(uuid, versions[-1])
@@ -193,7 +193,7 @@ def newest_iceberg(names: Sequence[str]) -> int:
 
 
 def read_iceberg_state(blobs: BlobStore, uuid: str, version: int) -> str | None:
-    """What metadata of Iceberg tell of the dataset; None without a version."""
+    """Record of the dataset in metadata of Iceberg; None without a version."""
     if not version:
         return None
     key = iceberg_key(uuid, version)

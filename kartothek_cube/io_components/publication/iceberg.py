@@ -1,5 +1,5 @@
 """Iceberg metadata of a published dataset, in the directory of its log, written by pyiceberg."""
-# They show what the log shows, which tells collections the files to keep. A publisher puts them after its
+# They show what the log shows, by which garbage collections keep files. A publisher puts them after its
 # version of the log was staged and before that is put: the log or a staged version shows all of their files.
 
 from __future__ import annotations

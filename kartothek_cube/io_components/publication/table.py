@@ -57,7 +57,7 @@ _MAX_LONG = (1 << 63) - 1
 
 @attrs.frozen
 class FileFacts:
-    """What a footer tells of a file."""
+    """Rows, size and statistics of a file, from its footer."""
 
     size: int
     stats: str
@@ -70,7 +70,7 @@ FileGroup: TypeAlias = tuple[str, ...]
 
 
 class GroupFacts(NamedTuple):
-    """What was found out about a group of files."""
+    """Entries of a group of files, and reasons against their publication."""
 
     files: Mapping[str, FileFacts]
     #: why they have to be rewritten before a table can show them
@@ -108,7 +108,7 @@ def load_shown(blobs: BlobStore, uuid: str) -> DatasetMetadata:
 
 
 def shown_state(state: DatasetMetadata) -> ShownState:
-    """What to publish of a state; raises ValueError if no Delta table can show it."""
+    """Content of the table of a state; raises ValueError if no Delta table can show it."""
     if len(state.tables) > 1 or state.schema is None:
         raise _refused(state.uuid, f"it has several tables ({', '.join(state.tables)}), a Delta table is one")
     if not state.explicit_partitions:
@@ -241,7 +241,7 @@ def _read_groups(
 
 
 def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFacts:
-    """What the footers of some files tell, and why a table cannot show these."""
+    """Entries of some files by their footers, and reasons why a table cannot show these."""
     footers, facts, problem = [], {}, None
     for key in keys:
         footer, size = read_footer(blobs, key)
@@ -265,7 +265,7 @@ def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFa
 def _file_facts(
     table: ShownState, key: str, footer: pq.FileMetaData, size: int
 ) -> tuple[FileFacts, str | None]:
-    """What a footer tells, and why a table cannot show the file."""
+    """Entry of a file by its footer, and the reason why a table cannot show it."""
     stored = delta_log.file_schema(footer)
     where = str(_refused(table.state.uuid, f"in {key}, column"))
     types = {field.name: field.type for field in stored}

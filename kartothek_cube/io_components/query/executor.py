@@ -175,7 +175,7 @@ _Block: TypeAlias = "tuple[Sequence[ScanFiles], Sequence[RowBatch]]"
 
 
 class _OtherCellsError(Exception):
-    """Files do not have the cells of which their names tell."""
+    """The cells of files are not those of the digests in their names."""
 
 
 def _run_blocks(context: ScanContext, task: ScanTask, *, trust_names: bool = True) -> list[BlockRows]:
@@ -235,7 +235,7 @@ def _split_into_blocks(
 
 
 def _with_rows(datasets: list[ScanFiles], predicates: Predicates, shared: list[RowBatch]) -> list[ScanFiles]:
-    """The files of a block; if names tell that datasets have the same cells, with the rows of their files."""
+    """The files of a block, with their numbers of rows if the digests of cells in their names are equal."""
     # Conditions on one of them then select rows of the others by number.
     # of 5 M cells of two datasets, a condition that leaves 1 % takes 0.4 of the time
     seed, *others = datasets
@@ -561,7 +561,7 @@ def load_rows(
         + tuple([p for p in group_predicates if p[0] in (*files.scan.dimensions, *files.scan.payload)])
         for files in datasets
     ]
-    # of a dataset with conditions of its own, rows may be missing, which wrong names could not be told from
+    # a dataset with conditions of its own may lack rows, which looks the same as wrong names
     by_number = [None if f.rows is None or f.scan.is_filtered else numbered for f in datasets]
     scans = [
         _make_scan(files, on_rows, cells) if selected is None else _scan_numbered(files, on_rows, selected)
@@ -687,7 +687,7 @@ def _match_cells(left: RowBatch, right: RowBatch) -> Ints | None:
         lengths = len(left_ids), len(right_ids)
         left_ids, right_ids = match_partitions(left.keys, right.keys, right.scan, *lengths)
     codes = kernels.encode_keys(left_keys, right_keys, len(left), len(right))
-    # Cells mostly tell their partition. Then the codes of both would only take a larger table.
+    # Cells mostly determine their partition. Then the codes of both would only take a larger table.
     matches = kernels.lookup_codes(*codes)
     in_partition = _stay_in_partition(matches, left.counts, left_ids, right.counts, right_ids)
     if in_partition and _is_unique(codes.right, codes.bound):

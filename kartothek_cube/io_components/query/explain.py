@@ -22,7 +22,7 @@ from kartothek_cube.serialization.parquet import read_footer
 
 #: so many files at least, and at most twice as many, whose size is read; the others are taken to be like them
 _SIZE_SAMPLE = 500
-#: files whose footers tell the share of the needed columns
+#: files whose footers are read for the share of the needed columns
 _FOOTER_SAMPLE = 8
 #: groups that are listed
 _SHOWN_GROUPS = 10
@@ -37,7 +37,7 @@ class ConditionPruning:
     condition
         The condition as text; of a long one the beginning.
     by
-        ``partition key``, ``index`` or ``statistics``, which tell the files that can hold matching rows; or
+        ``partition key``, ``index`` or ``statistics``, by which files without matching rows are pruned; or
         ``rows``: all files are read, and the condition is applied to their rows.
     kept, pruned
         Numbers of files that this condition alone would keep and prune.

@@ -41,7 +41,7 @@ _FROM_BLOCKS: Callable[..., pd.DataFrame] | None = getattr(
 
 @lru_cache(maxsize=1)
 def _text_dtype() -> Any:
-    """How pandas stores text; options and installed packages decide on that."""
+    """Dtype of text in pandas; options and installed packages decide on it."""
     return pa.table({"_": [""]}).to_pandas().dtypes["_"]
 
 
@@ -57,7 +57,7 @@ def _row_index(length: int) -> pd.RangeIndex:
 
 
 def _stored_as(column: pa.ChunkedArray) -> Any:
-    """How pandas stores numbers and times, if bit by bit as in Arrow; the type of texts; else None."""
+    """Dtype of numbers and times that pandas stores bit by bit as Arrow does, and of texts; else None."""
     dtype = column.type
     if dtype.id in _TEXT_IDS:
         return _text_dtype() if isinstance(_text_dtype(), pd.StringDtype) else None

@@ -191,7 +191,7 @@ class LogicalPlan:
     join_conditions: tuple[Condition | Disjunction, ...]
     #: the same in the types of the columns
     join_filters: tuple[expressions.Node, ...]
-    #: what the join filters imply about the rows of each dataset
+    #: predicate on the rows of each dataset that the join filters imply
     implied: Mapping[str, tuple[expressions.Node, ...]]
     #: for each ``partition_by`` column the id of the dataset whose values make the groups
     owners: Mapping[str, str]
@@ -201,7 +201,7 @@ class LogicalPlan:
     unused: tuple[str, ...]
 
     def condition_on(self, name: str) -> expressions.AllOf | None:
-        """What the rows of a dataset have to meet; None for nothing."""
+        """Predicate on the rows of a dataset; None for all rows."""
         return expressions.all_of([*self.predicates[name], *self.implied[name]])
 
 

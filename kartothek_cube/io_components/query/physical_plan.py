@@ -68,11 +68,11 @@ class DatasetScan:
     is_filtered: bool
     #: whether only rows with its cells are in the result, and conditions leave some of them
     is_restricting: bool
-    #: what else the rows have to meet, as far as files tell; implied by the filters of the joined rows
+    #: predicate on columns of the files that the filters of the joined rows imply
     implied: tuple[expressions.Node, ...] = ()
     #: how to read files that were written before a change of the schema
     mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
-    #: whether names of files may tell the cells of their rows: the join keys are all dimensions
+    #: whether the digests in the names of files identify the cells: the join keys are all dimensions
     trusts_names: bool = False
 
     def count_columns(self) -> tuple[int, float]:
@@ -95,7 +95,7 @@ class DatasetScan:
 
 @attrs.frozen
 class ScanContext:
-    """What all tasks of a query share: the scans (the seed first), names and types of columns, the store."""
+    """State shared by all tasks of a query: scans (the seed first), names and types of columns, the store."""
 
     store: StoreFactory
     scans: tuple[DatasetScan, ...]
@@ -103,7 +103,7 @@ class ScanContext:
     partition_by: tuple[str, ...]
     #: types of the result: those of the schemas, with numbers as wide as in the widest file
     output: pa.Schema
-    #: what the joined rows have to meet
+    #: filter of the joined rows
     join_filters: tuple[expressions.Node, ...] = ()
     #: with a backend, the types of DataFrames do not depend on their values
     dtype_backend: DtypeBackend | None = None
@@ -181,7 +181,7 @@ class ScanTask:
     names: tuple[_Names, ...]
     #: values of the ``partition_by`` columns, one tuple per table of the result; None for one table
     groups: tuple[Group, ...] | None = None
-    #: what the ``partition_by`` columns of all rows meet, if the task makes only some of the groups
+    #: predicate on the ``partition_by`` columns of all rows, if the task makes only some of the groups
     predicates: Predicates = ()
     #: per scan of the context, for tasks run by the process that planned them
     cached_files: tuple[ScanFiles, ...] | None = attrs.field(default=None, eq=False, repr=False)
@@ -282,7 +282,7 @@ class PhysicalPlan:
 
     @property
     def summary(self) -> str:
-        """What is read, how much was pruned, and the conditions; in one line."""
+        """Scans, pruned files and conditions, in one line."""
         sizes = ((f.scan, len(f.positions), len(f.dataset.partition_table)) for f in self.files)
         files = ", ".join(f"{n:,} of {total:,} of {scan.name} ({scan.role})" for scan, n, total in sizes)
         parts = [errors.format_count(self.n_partitions, "partition"), f"files: {files}"]

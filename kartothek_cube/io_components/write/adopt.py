@@ -31,14 +31,14 @@ from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 ADOPT_THREADS = 8
 #: so that threads share many small files
 _FILES_PER_TASK = 64
-#: what pyarrow 6 decodes, by which kartothek 5.3 reads
+#: encodings of pyarrow 6, with which kartothek 5.3 reads
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD"}
 _ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED", "DELTA_BINARY_PACKED"}
 
 
 @attrs.frozen(kw_only=True)
 class Adoption:
-    """What :func:`~kartothek_cube.io.eager_cube.adopt_dataset` did.
+    """Result of :func:`~kartothek_cube.io.eager_cube.adopt_dataset`.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Adoption:
 
 @attrs.frozen
 class _Adopted:
-    """What a task did."""
+    """Result of a task."""
 
     written: WriteResult
     #: path, key and signature of the files to link in the last step

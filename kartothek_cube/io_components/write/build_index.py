@@ -31,7 +31,7 @@ from kartothek_cube.io_components.write.write_plan import WriteResult, Written, 
 
 @attrs.frozen
 class IndexContext:
-    """What all tasks that build indices share."""
+    """State shared by all tasks that build indices."""
 
     store: StoreFactory
     uuid: str

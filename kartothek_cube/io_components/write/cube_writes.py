@@ -29,7 +29,7 @@ from kartothek_cube.serialization import DataFrameSerializer
 
 #: metadata to store, by dataset id
 CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
-#: what a façade takes as input
+#: type of the input of a façade
 DataT = TypeVar("DataT")
 Data = TypeVar("Data", covariant=True)
 
@@ -46,7 +46,7 @@ class CubeWrite(Protocol[Data]):
         """The cube."""
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
-        """Check the arguments and plan; `names` are the ids in the input, if no argument tells them."""
+        """Check the arguments and plan; `names` are the ids in the input, if they are no argument."""
 
 
 _PARTS = """
@@ -114,7 +114,7 @@ class BuildCube(Generic[DataT, StoreT]):
     ['seed']
     """
 
-    #: what to do about the name of a cube that is not stored
+    #: handling of the name of a cube that is not stored
     cube_not_found: ClassVar[str | None] = (
         "a new cube needs its specification in place of the name, such as "
         'Cube(dimension_columns=["SHOP", "DAY"], partition_columns=[], uuid_prefix="{}")'
@@ -571,7 +571,7 @@ def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> di
 def _check_statistics(
     statistics: Mapping[str, Iterable[str]] | None, names: Collection[str]
 ) -> dict[str, dict[str, list[str]]]:
-    """The entry of the metadata of each dataset that tells its columns with statistics."""
+    """The entry of the metadata of each dataset with the names of its columns with statistics."""
     arguments.check_mapping("statistics", statistics, "dataset id to columns")
     errors.check_names("statistics: ", "dataset", statistics or (), names)
     return {
@@ -707,7 +707,7 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> expres
         if columns <= keys and columns:
             nodes.append(condition.to_tree(types))
         elif columns & keys:
-            # neither side of the "or" alone tells which partitions of this dataset are meant
+            # neither side of the "or" alone selects the partitions of this dataset
             raise ValueError(
                 f"Condition `{condition}` has columns by which dataset {dataset.uuid!r} is not partitioned: "
                 f"{', '.join(sorted(columns - keys))}"

@@ -29,7 +29,7 @@ from kartothek_cube.io_components.write import write_plan, write_tasks
 from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
 
-#: what a removal does with partitions that another writer has added since it was planned
+#: handling of partitions that another writer has added since a removal was planned
 OnConflict = Literal["raise", "replace"]
 
 
@@ -439,7 +439,7 @@ class CommitDataset(UpdateDataset):
     factory: DatasetFactory | None = None
     secondary_indices: Names = None
     on_conflict: OnConflict = attrs.field(default="raise", kw_only=True)
-    # what belongs to the writing of files
+    # arguments of the writing of files
     df_serializer: None = attrs.field(default=None, init=False)
     sort_partitions_by: None = attrs.field(default=None, init=False)
     table_name: str = attrs.field(default=naming.SINGLE_TABLE, init=False)
@@ -518,7 +518,7 @@ class CreateHeader(StoreDataset):
     metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
     metadata_version: int = naming.DEFAULT_METADATA_VERSION
     table_name: str = naming.SINGLE_TABLE
-    # what belongs to the writing of files
+    # arguments of the writing of files
     df_serializer: None = attrs.field(default=None, init=False)
     secondary_indices: None = attrs.field(default=None, init=False)
     publish: bool = attrs.field(default=True, init=False)

@@ -340,8 +340,8 @@ def _infer_type(texts: pa.StringArray) -> pa.DataType:
 
 
 # -- Delta -------------------------------------------------------------------------------------------
-# deltalake reads the log. It follows paths of sidecars and deletion vectors out of the table, and tells of
-# deletion vectors only by reading them, so both are looked for here.
+# deltalake reads the log. It follows paths of sidecars and deletion vectors out of the table, and reports
+# deletion vectors only when it reads them, so both are looked for here.
 
 
 def _load_delta(location: str, version: int | None) -> Any:
@@ -491,7 +491,7 @@ class _IcebergSnapshot(ForeignTable):
 
     def has_columns(self, file: ForeignFile, schema: pa.Schema) -> bool:
         assert isinstance(file, _IcebergFile)
-        # names may have been swapped since the file was written: only the ids tell
+        # names may have been swapped since the file was written: only the ids identify columns
         ids = {field.name: int((field.metadata or {}).get(b"PARQUET:field_id", -1)) for field in schema}
         expected = {field.name: field.field_id for field in self.projection.fields}
         return not file.task.delete_files and ids == expected

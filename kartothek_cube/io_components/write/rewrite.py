@@ -55,7 +55,7 @@ PARTITION = "__kartothek_cube_partition"
 
 @attrs.frozen
 class RewriteContext:
-    """What all tasks share: the plan, and how the rows of its datasets are read, by id."""
+    """State shared by all tasks: the plan, and the scans of the rows of its datasets, by id."""
 
     plan: WritePlan
     stored: Mapping[str, StoredRows]
@@ -118,7 +118,7 @@ def file_sizes(blobs: BlobStore, keys: Sequence[str]) -> Ints:
 
 @attrs.frozen(eq=False)
 class Rewritten:
-    """What a task has written from the rows of partitions of a dataset."""
+    """Result of a task that rewrites partitions of a dataset."""
 
     #: id of the dataset
     name: str
@@ -237,7 +237,7 @@ def rewrite_job(
     )
 
 
-#: what the answer tells of each dataset
+#: columns of the answer, of each dataset
 _COUNTS = (
     "partitions",
     *(f"{what}_{when}" for when in ("before", "after") for what in ("files", "bytes", "rows")),
@@ -385,7 +385,7 @@ def _compact_block(context: RewriteContext, stored: StoredRows, block: Partition
 def _name_files(
     stored: StoredRows, replaced: partition.PartitionTable, labels: pa.StringArray
 ) -> pa.StringArray:
-    """Labels of compacted files, which tell what they replace."""
+    """Labels of compacted files, with the files that they replace."""
     members: dict[str, list[str]] = {}
     for folder, label in zip(stored.folders(replaced).to_pylist(), replaced.labels.to_pylist(), strict=True):
         members.setdefault(folder, []).append(label)
@@ -430,7 +430,7 @@ class MergeContext:
 
     @property
     def spec(self) -> WriteSpec:
-        """How the dataset is written."""
+        """Specification of the write of the dataset."""
         return self.plan.spec
 
     @property
@@ -572,7 +572,7 @@ def _merge_table(
         column = table.column(context.delete_column).cast(pa.bool_())
         flags = pc.fill_null(column, False).to_numpy()
     rows = _complete(context, table, stored.mapping)
-    # what does not fit the stored schema is refused before it meets stored rows
+    # rows that do not fit the stored schema are refused before they are merged with stored ones
     write_tasks.prepare(context.plan, {context.spec.name: [rows]}, unique=False)
     types = context.spec.types
     keys = {c: rows.column(c) for c in context.keys}

@@ -34,7 +34,7 @@ from kartothek_cube.io_components.write.write_plan import NO_CUBE, WriteResult, 
 
 @attrs.frozen
 class StoredRows:
-    """How the stored rows of physical partitions of a dataset are read."""
+    """Scan of the stored rows of physical partitions of a dataset."""
 
     spec: WriteSpec
     #: types of the columns

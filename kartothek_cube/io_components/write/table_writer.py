@@ -170,7 +170,7 @@ def write_table(
 
 
 def cells_suffixes(dimensions: Iterable[str], table: pa.Table, starts: Ints) -> list[str]:
-    """What names tell of the cells of files that begin at `starts`; empty texts if this is not known."""
+    """Row counts and digests of cells for the names of files that begin at `starts`; empty if unknown."""
     names = [c for c in dimensions if c in table.column_names]
     columns = [c.cast(widen(c.type)) for c in map(kernels.decode_dictionary, table.select(names).columns)]
     equal = kernels.equal_neighbours(columns, len(table), starts[1:]) if names else None

@@ -275,7 +275,7 @@ class StagedWrite(factory.StagedState):
         return f"<staged: {'; '.join(parts) or 'nothing'}>"
 
     def plan(self, store: StoreFactory) -> WritePlan:
-        """What the commit needs of the plan of the write."""
+        """The part of the plan of a write that its commit needs."""
         infos = [change.info for change in self.changes.values() if change.info is not None]
         info = infos[0] if infos else history.describe_operation("write")
         plan = WritePlan(operation=info.name, annotations=info, store=store, specs={})
@@ -312,7 +312,7 @@ class StagedWrite(factory.StagedState):
         return state
 
 
-#: what a write with ``publish=False`` returns, which has the declared type of what it returns otherwise
+#: result of a write with ``publish=False``, declared as the result of one that is published
 StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
 
 

@@ -1,4 +1,4 @@
-"""What planning decides once, for tasks and commit: specifications, plans, and the results of tasks."""
+"""Specifications and plans of writes, shared by tasks and commit, and the results of tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 #: whether input has the columns of the dataset, or may lack some and add others
 SchemaMode = Literal["strict", "merge"]
-#: what an update does with input for partitions that its conditions do not select
+#: handling of input for partitions that the conditions of an update do not select
 RowsOutside = Literal["raise", "warn", "append"]
 
 #: in place of the cube in writes of single datasets, where nothing asks for it
@@ -42,7 +42,7 @@ def is_merge_mode(schema_mode: SchemaMode) -> bool:
 
 @attrs.frozen
 class WriteResult:
-    """What a task wrote: small, picklable, and merged with others in any order."""
+    """Files written by a task: small, picklable, and merged with others in any order."""
 
     uuid: str
     table: str
@@ -84,7 +84,7 @@ class WriteResult:
         )
 
 
-#: what a task wrote, by the ids of the datasets in the plan
+#: results of a task, by the ids of the datasets in the plan
 Written: TypeAlias = Mapping[str, WriteResult]
 
 
@@ -144,7 +144,7 @@ def merge_writes(parts: Iterable[Written]) -> Written:
 
 @attrs.frozen
 class WriteSpec:
-    """How the files of one dataset are written, and what their commit changes; the same for all tasks."""
+    """Format of the files of one dataset, and the change of their commit; the same for all tasks."""
 
     #: one that is reopened with the same content, so that the commit sees the files
     store: StoreFactory = attrs.field(validator=lambda _spec, _field, store: resolve.check_reopens(store))
@@ -157,7 +157,7 @@ class WriteSpec:
     serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
     #: columns by which each input is sorted before it is split
     sort_by: tuple[str, ...] = ()
-    #: what the names of the files begin with, if tasks may run more than once
+    #: prefix of the names of the files, if tasks may run more than once
     write_id: str = ""
     #: types of the stored columns, which input gets where a read has changed them
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
@@ -179,7 +179,7 @@ class WriteSpec:
     cube: Cube = attrs.field(default=NO_CUBE, kw_only=True)
     #: payload columns of other datasets of the cube, with their dataset
     foreign: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
-    #: what the commit changes beside adding what tasks write; see `without_commit_state`
+    #: change of the commit, without the files of the tasks; see `without_commit_state`
     change: ChangeSet = attrs.field(
         default=attrs.Factory(lambda spec: ChangeSet(spec.uuid, mode=WriteMode.UPSERT), takes_self=True),
         kw_only=True,
@@ -238,7 +238,7 @@ class WriteSpec:
         return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
 
     def result(self, schema: SchemaWrapper, labels: pa.StringArray, **fields: Any) -> WriteResult:
-        """What a task wrote, after it has checked the contract."""
+        """Result of a task that has checked the contract."""
         return WriteResult(self.uuid, self.table, schema, labels, contract=self.contract.stored, **fields)
 
     def merge(self, results: Iterable[WriteResult]) -> WriteResult:
@@ -298,7 +298,7 @@ class WritePlan:
 
     @property
     def info(self) -> history.OperationInfo:
-        """What the history tells of the operation."""
+        """Description of the operation in the history."""
         return attrs.evolve(self.annotations, name=self.operation)
 
     @property

@@ -339,7 +339,7 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
         tables.append(derive_columns(spec, pandas_conversion.as_table(frame, spec.types)))
         _check_columns(spec, tables[-1].column_names)
     first, *others = [t for t in tables if len(t)] or tables[:1]
-    # the frames count as one: a gap in one tells that floats without gaps in others are integers
+    # the frames count as one: by a gap in one, floats without gaps in others are integers
     table = pandas_conversion.restore_types(_concat(spec, [first, *others]), spec.types) if others else first
     _check_keys(spec, table)
     table = kernels.sort_rows(table, _key_columns(spec, table))
@@ -445,7 +445,7 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
 
 
 def _as_dimension(payload: Collection[str]) -> str:
-    """How to join datasets by columns that are payload of others."""
+    """Advice on joins of datasets by columns that are payload of others."""
     names = ", ".join(sorted(payload))
     hint = (
         f". Datasets are joined by dimensions only: if {names} identifies rows, build the cube with it in "

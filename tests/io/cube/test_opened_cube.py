@@ -273,7 +273,7 @@ def test_a_staged_write_belongs_to_its_cube(opened, store):
 def test_sql_tells_columns_apart_or_refuses(store):
     cube = open_cube(CUBE, store)
     cube.build(SEED.assign(qty=1))
-    with pytest.raises(ValueError, match="SQL does not tell QTY and qty of the query apart"):
+    with pytest.raises(ValueError, match="SQL does not distinguish QTY and qty of the query:"):
         cube.query().sql("FROM query")
     assert cube.query().to_polars().columns == ["SHOP", "DAY", "COUNTRY", "QTY", "qty"]
 

@@ -106,7 +106,7 @@ def test_a_dataset_is_not_taken_for_a_cube(store):
     main = Cube(["x"], ["p"], "main")
     build_cube({"seed": cells(), "sales": cells(v=1)}, main, store)
     assert fetch(connect(main, store), "SELECT v FROM main.sales") == [(1,), (1,)]
-    with pytest.raises(ValueError, match="cube 'sales' and dataset 'sales' of cube 'main' apart"):
+    with pytest.raises(ValueError, match="not distinguish cube 'sales' and dataset 'sales' of cube 'main':"):
         connect(main, store, connection=connect(CUBE, store))
 
 

@@ -473,8 +473,9 @@ def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
             raise ValueError(f"{name} is beyond the range of UTC: {as_of}") from None
     if not isinstance(as_of, bool) and isinstance(as_of, Integral):
         return int(as_of)
-    # of a state in the history, what counts is its version
-    given = f"{type(as_of).__name__}; pass its version" if hasattr(as_of, "version") else repr(as_of)
+    # a state in the history has a version; pins, and changes of a cube, have a token
+    attribute = next((name for name in ("version", "token") if hasattr(as_of, name)), None)
+    given = repr(as_of) if attribute is None else f"{type(as_of).__name__}; pass its {attribute}"
     raise TypeError(f"{name} is a version (int) or a point in time (datetime), got {given}")
 
 

@@ -455,6 +455,8 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
                 raise errors.StateNotFoundError(uuid, str(moment), known)
             states[name] = state
         return states
+    if is_token(as_of):
+        return {name: state for name, state in _states_of_token(histories, as_of).items() if name in names}
     moment, seed = history.check_as_of(as_of), cube.seed_dataset
     cut: Cut = {}
     remedy = ""
@@ -475,6 +477,29 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
         known = history.name_states(collect_history(histories))
         raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube", remedy=remedy)
     return {name: state for name, state in cut.items() if name in names}
+
+
+def _states_of_token(histories: DatasetHistories, token: str) -> Cut:
+    """The states that a token names, if all are kept."""
+    cut: dict[str, history.DatasetState] = {}
+    for name, snapshot in parse_token(token).items():
+        known = histories.states.get(name, [])
+        # a dataset that was deleted and built again has the same versions, and other snapshots
+        for state in [state for state in known if state.version == _state_number(snapshot)]:
+            loaded = histories.load(name, state) if state.current else None
+            current = "" if loaded is None else make_token({name: loaded}, histories.blobs)
+            if current == f"{name}@{snapshot}" or state.key.endswith(f"/{snapshot}.state"):
+                cut[name] = state
+        if name not in cut:
+            raise _missing_token_state(histories.cube.ktk_dataset_uuid(name), name, snapshot, known)
+    return cut
+
+
+def _missing_token_state(
+    uuid: str, name: str, snapshot: str, known: Sequence[history.DatasetState]
+) -> errors.StateNotFoundError:
+    text = f"version {_state_number(snapshot)} of token {name}@{snapshot}"
+    return errors.StateNotFoundError(uuid, text, history.name_states(known))
 
 
 def datasets_as_of(
@@ -558,12 +583,10 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
         try:
             datasets[name] = _load_named(uuid, blobs, state)
         except KeyError:
-            try:
-                known = history.name_states(history.list_states(uuid, blobs))
-            except errors.DatasetNotFoundError:
-                known = ""
-            text = f"version {_state_number(state)} of token {entry}"
-            raise errors.StateNotFoundError(uuid, text, known) from None
+            known: Sequence[history.DatasetState] = []
+            with suppress(errors.DatasetNotFoundError):
+                known = history.list_states(uuid, blobs)
+            raise _missing_token_state(uuid, name, state, known) from None
     return datasets
 
 

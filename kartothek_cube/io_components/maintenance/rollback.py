@@ -239,8 +239,9 @@ def rollback_cube(
     cube, store
         Specification of the cube; store, factory or URL.
     as_of
-        Version of the cube, see :func:`list_cube_history`, or point in time: the datasets return to the state
-        of the cube then. Or a dict of dataset id to version or time; other datasets stay as they are.
+        Version of the cube, see :func:`list_cube_history`, token, see :func:`list_cube_changes`, or point in
+        time: the datasets return to the state of the cube then. Or a dict of dataset id to version or time;
+        other datasets stay as they are.
     datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from time import monotonic, sleep
+from types import SimpleNamespace
 from unittest import mock
 
 import dask
@@ -101,6 +102,7 @@ def test_a_commit_to_one_dataset_is_no_part_of_the_operation_before_it(store):
         ({"as_of": {"sed": 1}}, ValueError, "unknown dataset sed; did you mean seed"),
         ({"as_of": {"seed": 9}}, StateNotFoundError, "as of 9"),
         ({"as_of": {"seed": 1.5}}, TypeError, "1.5"),
+        ({"as_of": SimpleNamespace(token="seed@1")}, TypeError, "SimpleNamespace; pass its token"),
         ({"as_of": "2000-01-01"}, StateNotFoundError, r"Cube 'cube'.*only state is 2 \(since"),
         ({"as_of": "2999-01-01", "datasets": ["sed", "seed"]}, ValueError, "unknown dataset sed"),
         ({"as_of": "2999-01-01", "datasets": {}}, ValueError, "either"),
@@ -156,6 +158,24 @@ def test_rollback_of_one_dataset(store):
     assert rows(api.query_cube(CUBE, store))["v2"] == [20, 21, None]
     api.rollback_cube(CUBE, store, {"seed": 1})
     assert rows(api.query_cube(CUBE, store)) == CUTS[0]
+
+
+def test_rollback_to_a_token_restores_exactly_its_states(store):
+    first = api.list_cube_changes(CUBE, store).token
+    changed(store)
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    last = api.list_cube_changes(CUBE, store).token
+    assert sorted(api.rollback_cube(CUBE, store, first)) == ["enrich", "seed"]
+    assert rows(api.query_cube(CUBE, store)) == CUTS[0]
+    api.rollback_cube(CUBE, store, last, "enrich")
+    with pytest.raises(ValueError, match="nothing to undo"):
+        api.rollback_cube(CUBE, store, api.list_cube_changes(CUBE, store).token)
+    assert api.verify_cube(CUBE, store).ok
+    # the versions are those of the token, the states are not
+    api.delete_cube(CUBE, store)
+    api.build_cube(BOTH, CUBE, store)
+    with pytest.raises(StateNotFoundError, match=r"version 1 of token .* only state is"):
+        api.rollback_cube(CUBE, store, first)
 
 
 def test_rollback_needs_the_files_of_all_datasets(store):

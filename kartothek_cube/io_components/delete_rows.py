@@ -148,6 +148,8 @@ def _make_tasks(
     members: dict[str, dict[int, Ints]] = {}
     for name, dataset in datasets.items():
         table = dataset.partition_table
+        if not len(table):
+            continue
         keys = table.keys(dataset.partition_keys, dataset.schema)
         own = [keys[column] for column in columns if column in keys]
         stored = {*consistency.arrow_schema(dataset).names}

@@ -105,6 +105,13 @@ def test_whole_partitions_are_removed_without_being_read(store, monkeypatch):
     assert left(store) == [3, 4]
 
 
+def test_of_datasets_without_rows_nothing_is_deleted(store, driver):
+    api.delete_rows(CUBE, store, "all")
+    for conditions in ("all", C("v") == 1):
+        counts = driver.delete_rows(cube=CUBE, store=lambda: store, conditions=conditions)
+        assert counts == {name: {"rows_deleted": 0, "partitions": 0} for name in DATASETS}
+
+
 def test_older_versions_of_deleted_cells_do_not_come_back(store):
     api.append_to_cube(SEED[:2].assign(v=[7, 8]), CUBE, store)
     api.delete_rows(CUBE, store, C("v") == 1)

@@ -773,6 +773,20 @@ def test_all_kinds_of_commits_to_a_cube_publish(url, tmp_path):
     assert len(rows(tmp_path / "other/cube++seed")) == 4
 
 
+def test_the_table_of_a_dataset_that_a_rollback_hides_has_no_rows(url, path):
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url, on_commit=True)
+    built = api.list_cube_history(CUBE, url)[-1]
+    api.extend_cube({"more": seed(w=[1, 2])}, CUBE, url)
+    extended = api.list_cube_history(CUBE, url)[-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PublicationWarning)
+        api.rollback_cube(CUBE, url, built.version)
+        assert rows(path / "cube++more") == []
+        api.rollback_cube(CUBE, url, extended.version)
+    assert column(path / "cube++more", "w") == [1, 2]
+
+
 def test_a_commit_that_cannot_be_published_is_done(url, path):
     """A warning says so, and ``verify``; the next commit that can catches up."""
     api.build_cube(seed(v=[1, 2]), CUBE, url)

@@ -101,7 +101,9 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackP
         raise errors.CorruptDatasetError(missing[0], text)
     base = _read_base(blobs, uuid, state.table_name)
     current = base.state
-    kept = {} if current is None else change.inherited_settings(current.metadata)
+    # a hidden dataset has its settings, too
+    newest = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False) if current is None else current
+    kept = change.inherited_settings(newest.metadata)
     schema = state.schema
     if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
         # that of later updates, which knows at least as much

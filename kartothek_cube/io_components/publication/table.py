@@ -103,8 +103,11 @@ def check_format(format: str) -> None:
 
 
 def load_shown(blobs: BlobStore, uuid: str) -> DatasetMetadata:
-    """The state of a dataset that readers see."""
-    return operation.committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+    """The state of a dataset that readers see; it has no rows if a rollback has hidden the dataset."""
+    state = operation.resolve_pending(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+    if state is None:
+        raise errors.DatasetNotFoundError(uuid)
+    return state
 
 
 def shown_state(state: DatasetMetadata) -> ShownState:

@@ -11,7 +11,12 @@ import pytest
 from kartothek_cube import kartothek_helpers
 from kartothek_cube.api import cube as api
 from kartothek_cube.core import history as core_history
-from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    ContractViolationError,
+    CorruptDatasetError,
+    StateNotFoundError,
+)
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance import garbage, rollback
@@ -236,6 +241,19 @@ def test_a_rollback_before_a_dataset_existed_hides_it(store):
     assert api.query_cube(CUBE, store)[0]["other"].dropna().tolist() == ["a"]
     assert rows(api.query_cube(CUBE, store, as_of=api.list_cube_history(CUBE, store)[-2].time)) == CUTS[0]
     assert api.verify_cube(CUBE, store).ok
+
+
+def test_a_hidden_dataset_comes_back_with_its_contract_and_history(store):
+    before = now(store)
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    extended = api.list_cube_history(CUBE, store)[-1]
+    api.set_contract(CUBE, store, "more", api.InRange("v3", 0, 5))
+    api.keep_cube_history(CUBE, store, 4, datasets="more")
+    api.rollback_cube(CUBE, store, before)
+    more = api.rollback_cube(CUBE, store, extended.time)["more"]
+    assert more.metadata[KEEP_HISTORY] == 4
+    with pytest.raises(ContractViolationError, match="InRange"):
+        api.append_to_cube({"more": frame(x=[1], p=[1], v3=[9])}, CUBE, store)
 
 
 def test_a_cleanup_deletes_a_hidden_dataset(store):

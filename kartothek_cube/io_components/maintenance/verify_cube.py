@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import errors, naming, pruning
 from kartothek_cube.core.commit import atomic, header_store
+from kartothek_cube.core.commit.operation import is_hidden
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.consistency import Rule
@@ -159,7 +160,8 @@ _KINDS = {
 
 def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -> Iterator[Problem]:
     states = {name: plan.dataset for name, plan in plans.items() if plan.dataset is not None}
-    datasets = {name: dataset for name, dataset in states.items() if dataset.schema is not None}
+    # those that a rollback has hidden are not part of the cube
+    datasets = {n: state for n, state in states.items() if state.schema is not None and not is_hidden(state)}
     if cube.seed_dataset not in ids:
         text = f"the seed is missing; there are: {', '.join(sorted(ids))}"
         uuid = cube.ktk_dataset_uuid(cube.seed_dataset)

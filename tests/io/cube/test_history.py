@@ -256,6 +256,16 @@ def test_a_hidden_dataset_comes_back_with_its_contract_and_history(store):
         api.append_to_cube({"more": frame(x=[1], p=[1], v3=[9])}, CUBE, store)
 
 
+def test_a_hidden_dataset_breaks_no_rule_of_the_cube(store):
+    cube = CUBE.copy(index_columns=["v3"])
+    before = now(store)
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, cube, store)
+    api.rollback_cube(cube, store, before)
+    api.extend_cube({"other": frame(x=[0], p=[0], v3=["a"])}, cube, store)
+    assert api.verify_cube(cube, store).ok
+    assert api.repair_cube(cube, store).ok
+
+
 def test_a_cleanup_deletes_a_hidden_dataset(store):
     api.keep_cube_history(CUBE, store)
     time = now(store)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any, Generic, Literal, cast
@@ -239,8 +238,13 @@ class ComputeDataset(Generic[StoreT]):
             extension = ExtendCube(
                 None, cube, self.store, by_name, df_serializer=self.df_serializer, publish=self.publish
             )
-            with _first_of_all():
-                return attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
+            try:
+                plan = attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
+            except errors.DatasetExistsError as error:
+                detail = "Another writer has created it since this operation began. Repeat it."
+                raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
+            # no dataset has this entry: the first computation is in conflict with whatever has created it
+            return plan.evolve_changes(requires=(UnchangedMetadata(COMPUTED_FROM, "", "created it"),))
         plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
         # rows that another writer has added meanwhile would be hidden by older computed ones
         unseen = UnchangedPartitions.of_dataset(target)
@@ -257,16 +261,6 @@ def _make_tasks(scans: physical_plan.PhysicalPlan, partitions: arrow.Ints) -> li
     is_changed[partitions] = True
     changed = {group: members for group, members in scans.groups.items() if is_changed[members].any()}
     return physical_plan.split_evenly(attrs.evolve(scans, groups=changed), _TASKS)
-
-
-@contextmanager
-def _first_of_all() -> Iterator[None]:
-    """The first computation of a dataset is in conflict with another one, which has created it."""
-    try:
-        yield
-    except errors.DatasetExistsError as error:
-        detail = "Another writer has created it since this operation began. Repeat it."
-        raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
 
 
 def run_compute(context: ComputeContext, task: physical_plan.ScanTask) -> Written:
@@ -325,8 +319,7 @@ def _finish_compute(
     written = merge_writes(parts)
     ((into, spec),) = plan.specs.items()
     rows = written[into].rows if into in written else 0
-    with _first_of_all():
-        states = write_commit.finish_write(plan, [written])
+    states = write_commit.finish_write(plan, [written])
     if plan.staged_id:
         return cast("ComputeResult", states)
     replaced = spec.change.replaces

@@ -135,6 +135,8 @@ class ChangeSet:
     def check_requirements(self, state: DatasetMetadata | None) -> None:
         """Raise unless the change may be applied to the newest state; None is that of an absent dataset."""
         if self.mode is WriteMode.CREATE and state is not None:
+            for requirement in self.requires:
+                requirement.check(state, self)
             raise errors.DatasetExistsError(self.uuid)
         if self.mode is WriteMode.UPDATE and state is None:
             raise errors.DatasetNotFoundError(self.uuid)

@@ -222,7 +222,7 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
             if result.schema is None and spec.change.mode is not WriteMode.UPDATE:
                 result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
             change = spec.change_set(result, plan.info)
-            if len(result.labels):
+            if len(result.labels) and change.mode is not WriteMode.CREATE:
                 text = "changed the contract"
                 is_checked = change_sets.UnchangedMetadata(naming.CONTRACT, result.contract, text)
                 change = attrs.evolve(change, requires=(*change.requires, is_checked))

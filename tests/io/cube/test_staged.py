@@ -117,10 +117,13 @@ def test_a_staged_computation_is_the_last_one_once_it_is_published(store):
 
 def test_of_two_staged_computations_one_is_published(store):
     compute = partial(eager_cube.compute_dataset, lambda df: df.drop(columns="v"), CUBE, store, "cells")
-    first, second = compute(publish=False), compute(publish=False)
-    publish_staged(first, store)
-    with pytest.raises(DatasetExistsError):
-        publish_staged(second, store)
+    for done in ("created", "computed"):
+        first, second = compute(publish=False), compute(publish=False)
+        publish_staged(first, store)
+        for use in (publish_staged, lambda staged, store: eager_cube.query_cube(CUBE, store, as_of=staged)):
+            with pytest.raises(ConcurrentWriteError, match=f"Another writer has {done} it"):
+                use(second, store)
+        eager_cube.append_to_cube(frame(x=[8], p=[8], v=[8]), CUBE, store)
 
 
 @pytest.mark.parametrize("dataset_id", ["seed", "extra"])

@@ -1,1 +1,1 @@
-"""What is done to datasets and cubes: each operation once, as plan, run and finish."""
+"""Operations on datasets and cubes: each is written once, as plan, run and finish."""

@@ -165,7 +165,7 @@ class ComputeDataset(Generic[StoreT]):
         inputs = {name: inputs[name] for name in sorted({cube.seed_dataset, *names})}
         target, token = existing.get(into), make_token(inputs, blobs)
         last = None if target is None else target.metadata.get(COMPUTED_FROM)
-        # what others may have put there is no reason to fail
+        # other values, which are not of this library, are no reason to fail
         last_token = last if is_token(last) else None
         since = last_token if self.changed_since == "last" else self.changed_since
         if since is not None:

@@ -139,7 +139,7 @@ class Example(NamedTuple):
 
     #: lines before the call, which convert the input `data`
     setup: tuple[str, ...] = ()
-    #: what has the value of the function of the class
+    #: template of the expression for the value that the example shows
     value: str = "{}"
     #: further arguments
     arguments: str = ""
@@ -210,7 +210,7 @@ def facade(
         try:
             arguments: T = cls(*args, **kwargs)
         except TypeError:
-            # what is wrong with the arguments, as an error of the function
+            # the error names the function, not the class
             check_call(name, call, args, kwargs)
             raise
         for flag in flags:

@@ -150,7 +150,7 @@ def _replace_header(blobs: BlobStore, receipt: CommitReceipt, header: bytes) -> 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
     """Record in participants and receipts that the operation is committed; False if it was aborted."""
-    # Where the operation creates the coordinator there may have been no header in which an abort is noted.
+    # If the operation creates the coordinator, there may have been no header in which an abort is noted.
     # And the participants must not depend on the coordinator, should that be deleted.
     for number, receipt in enumerate(receipts):
         record = parse_record(receipt.state.extra)

@@ -201,7 +201,7 @@ def restore_if_ours(
     blobs: BlobStore, key: str, put: bytes | None, old: bytes | None, *, delete: bool = False
 ) -> bool:
     """Put back the replaced content if the stored one is still ours; False if it is another writer's."""
-    # What did not exist before stays unless `delete` is set: a schema may be that of another writer, with the
+    # A new file stays unless `delete` is set: a schema may be that of another writer, with the
     # same content, and is garbage at worst.
     stored, token = read_versioned(blobs, key)
     if put is None or stored != put or old == put:

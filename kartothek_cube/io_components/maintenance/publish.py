@@ -163,7 +163,7 @@ def _publish(
         execute(job, runtime.available_cores())
     counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
-        # what cannot be published is not marked; commits until then are published by the mark's own commit
+        # marked only once it can be published; commits until then are published by the commit of the mark
         for uuid in uuids.values():
             _set_publish(blobs, uuid, format if on_commit else None)
     return CountsByDataset(counts)

@@ -462,7 +462,7 @@ def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pr
     copies = list(filter(history.is_snapshot_key, (b.key for b in blobs.list(history.history_folder(uuid)))))
     if not copies:
         return
-    # what the newest state needs as well is a problem of that
+    # missing files that the newest state needs as well are problems of that state
     present = {blob.key for blob in blobs.list(f"{uuid}/")}.union(dataset_files.file_keys(dataset))
     for copy in copies:
         try:

@@ -34,7 +34,7 @@ from kartothek_cube.io_components.write.write_tasks import derive_columns, prepa
 
 _LOGGER = logging.getLogger(__name__)
 
-#: what is committed, by dataset id
+#: changes to commit, by dataset id
 Changes: TypeAlias = Mapping[str, ChangeSet]
 
 # -- jobs ----------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class StagedWrite(factory.StagedState):
 
     #: None for a write to a single dataset
     cube: Cube | None
-    #: what is committed, by dataset id; for a single dataset by uuid
+    #: changes to commit, by dataset id; for a single dataset by uuid
     changes: Mapping[str, ChangeSet]
     #: whether a dataset may end up without partitions
     keep_empty: bool = False

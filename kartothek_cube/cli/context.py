@@ -601,7 +601,7 @@ def parse_as_of(text: str, option: str) -> int | str | StagedWrite:
     try:
         datetime.fromisoformat(time)
     except ValueError:
-        expected = "expected a version, or a time such as '2024-01-31 12:00 UTC'; see history"
+        expected = "expected a version, a token, or a time such as '2024-01-31 12:00 UTC'; see history"
         usage_error(f"Invalid {option} {text!r}: {expected}")
     return time
 

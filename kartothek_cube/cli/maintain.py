@@ -574,7 +574,7 @@ _ROLLBACK = "Restore an older state, with all datasets or those of --include."
     metavar="N",
     help="Number of older states of each dataset to keep from now on, also through cleanups.",
 )
-@click.option("--rollback", metavar="VERSION|TIME", help=_ROLLBACK)
+@click.option("--rollback", metavar="VERSION|TIME|TOKEN", help=_ROLLBACK)
 @cli.pass_datasets("selected")
 @cli.as_json
 @cli.yes_option

@@ -35,7 +35,7 @@ ALL = "__all__"
 
 as_of_option = click.option(
     "--as-of",
-    metavar="VERSION|TIME|FILE",
+    metavar="VERSION|TIME|TOKEN|FILE",
     help="Query an older state, of those that history lists, or a staged one.",
 )
 

@@ -347,6 +347,7 @@ def test_history(ok, call, error, url):
     ok("cube", "history", "--keep", "5")
     state = json.loads(ok("cube", "history", "--json"))[-1]
     time, version = state["time"], state["version"]
+    token = json.loads(ok("cube", "changes", "--json"))["token"]
     append(url, 9.5)
     ok("cube", "index", "seed", "v1")  # the older state lacks it
     assert first(url) == 9.5
@@ -361,10 +362,13 @@ def test_history(ok, call, error, url):
     assert first(url) == 9.5
     ok("cube", "history", "--rollback", str(version), "--include", "seed", "--yes")
     assert first(url) == 0.5
+    append(url, 7.5)
+    ok("cube", "history", "--rollback", token, "--yes")
+    assert first(url) == 0.5
     assert "no state as of 12345" in error("cube", "history", "--rollback", "12345")  # before it asks
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
     text = error("cube", "query", "--as-of", "yesterday")
-    assert "--as-of 'yesterday': expected a version, or a time" in text
+    assert "--as-of 'yesterday': expected a version, a token, or a time" in text
     assert "--rollback 'yesterday'" in error("cube", "history", "--rollback", "yesterday", "-y")
 
 

@@ -315,9 +315,10 @@ class DatasetHistories:
                 return -1
 
         position = bisect_right(times, version, key=version_at) - 1
-        if version < 0 or position < 0 or version_at(times[position]) != version:
-            return {}
-        return self.cut(times[position], self.states)
+        if version >= 0 and position >= 0 and version_at(times[position]) == version:
+            return self.cut(times[position], self.states)
+        # a dataset of which fewer states are kept may lack those of moments in between
+        return next((cut for _, cut in self.cuts() if self.version(cut) == version), {})
 
 
 def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:

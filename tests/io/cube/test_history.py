@@ -23,7 +23,7 @@ from kartothek_cube.io_components.maintenance import garbage, rollback
 from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from kartothek_cube.serialization import parquet
 from tests.support import cubes
-from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, frame, header, memory, rows, snapshot
+from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, as_dict, frame, header, memory, rows, snapshot
 
 KEEP = {KEEP_HISTORY: 5}
 
@@ -304,6 +304,18 @@ def test_datasets_that_are_added_inherit_the_history_of_the_cube(keep):
     api.build_cube({**overwritten, "last": frame(x=[0], p=[0], v4=[1])}, CUBE, store, overwrite=True)
     kept = [ds.metadata.get(KEEP_HISTORY) for ds in api.discover_datasets(CUBE, store).values()]
     assert kept == [keep] * 4
+
+
+def test_versions_are_found_where_states_of_another_dataset_are_gone_in_between(store):
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store, metadata={"more": {KEEP_HISTORY: 1}})
+    for x in (5, 6, 7):
+        api.append_to_cube({"more": frame(x=[x], p=[0], v3=[x])}, CUBE, store)
+        api.append_to_cube(frame(x=[x], p=[0], v1=[x]), CUBE, store)
+    states = api.list_cube_history(CUBE, store)
+    assert states[0].operation == "build"
+    for state in states:
+        found = [api.query_cube_df(CUBE, store, as_of=as_of) for as_of in (state.version, state.time)]
+        assert as_dict(found[0]) == as_dict(found[1])
 
 
 def test_an_extension_does_not_cut_the_history_of_the_cube(store):

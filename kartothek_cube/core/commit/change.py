@@ -139,6 +139,9 @@ class ChangeSet:
                 requirement.check(state, self)
             raise errors.DatasetExistsError(self.uuid)
         if self.mode is WriteMode.UPDATE and state is None:
+            if self.staged is not None:
+                detail = "The dataset was deleted since the write was staged. Write again."
+                raise errors.ConcurrentWriteError(self.uuid, detail=detail)
             raise errors.DatasetNotFoundError(self.uuid)
         if self.staged is not None and not _is_recent(self.staged[1], clock.datetime_utcnow().date()):
             raise ValueError(

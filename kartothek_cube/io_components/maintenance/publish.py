@@ -324,15 +324,11 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     write, factory = _check_staged(staged), runtime.store_factory(store)
     blobs = open_blobs(factory)
     plan = write.plan(factory)
-    try:
-        if plan.is_cube_write:
-            states = load_states(plan.cube.uuid_prefix, blobs)
-            if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
-                write_commit.check_outcome(plan, write.changes, states)
-        return write_commit.commit_datasets(plan, write.changes, blobs)
-    except errors.DatasetNotFoundError as error:
-        detail = "The dataset was deleted since the write was staged. Write again."
-        raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
+    if plan.is_cube_write:
+        states = load_states(plan.cube.uuid_prefix, blobs)
+        if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
+            write_commit.check_outcome(plan, write.changes, states)
+    return write_commit.commit_datasets(plan, write.changes, blobs)
 
 
 def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:

@@ -195,7 +195,7 @@ def check_outcome(plan: WritePlan, changes: Changes, existing: Mapping[str, Data
             nothing = PartitionTable.empty((change.table,))
             after[name] = change_sets.apply(None, attrs.evolve(change, added=nothing))
         elif state is None:
-            raise errors.DatasetNotFoundError(change.uuid)
+            change.check_requirements(None)
         elif (schema := change_sets.compute_schema(state, change)) is not state.schema:
             after[name] = state.copy(schema=schema)
     for name, change in () if plan.keep_empty else changes.items():

@@ -333,8 +333,9 @@ def test_a_published_write_is_not_discarded(store, name, n_files, x):
 def test_a_write_to_a_cube_that_was_deleted_since_is_a_conflict(store, name):
     staged = stage_write(store, name)
     eager_cube.delete_cube(CUBE, store)
-    with pytest.raises(ConcurrentWriteError, match="The dataset was deleted since the write was staged"):
-        publish_staged(staged, store)
+    for use in (publish_staged, lambda staged, store: rows(store, as_of=staged)):
+        with pytest.raises(ConcurrentWriteError, match="The dataset was deleted since the write was staged"):
+            use(staged, store)
 
 
 # -- single datasets and arguments ---------------------------------------------------------------------------

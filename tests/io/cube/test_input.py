@@ -162,7 +162,8 @@ def test_values_that_files_cannot_hold_are_named(store_factory, values, error, t
 def test_a_time_beyond_years_of_python_is_no_partition(store_factory):
     times = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
     data = pa.table({"x": [0], "p": times})
-    with refuses(store_factory, ValueError, "a time after the year 9999"):
+    # pandas 2.2 has a text for it, as a label of which the time cannot be read
+    with refuses(store_factory, ValueError, "partition column"):
         eager_cube.build_cube(data, CUBE, store_factory)
 
 

@@ -13,7 +13,7 @@ import attrs
 from kartothek_cube.core import errors, history, naming
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import missing_files
-from kartothek_cube.core.commit.optimistic import commit, is_committed
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -325,9 +325,8 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     blobs = open_blobs(factory)
     plan = write.plan(factory)
     if plan.is_cube_write:
-        states = load_states(plan.cube.uuid_prefix, blobs)
-        if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
-            write_commit.check_outcome(plan, write.changes, states)
+        for name, problem in write.find_problems(plan, load_states(plan.cube.uuid_prefix, blobs)):
+            raise plan.abort_error(name, problem)
     return write_commit.commit_datasets(plan, write.changes, blobs)
 
 

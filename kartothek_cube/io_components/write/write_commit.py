@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -186,7 +186,15 @@ def _check_cube_write(
 
 
 def check_outcome(plan: WritePlan, changes: Changes, existing: Mapping[str, DatasetMetadata]) -> None:
-    """Check the cube as it will be: its rules, and that no dataset ends up without partitions."""
+    """Raise errors.MultiTableCommitAborted if the cube, as it will be, breaks a rule."""
+    for name, problem in _outcome_problems(plan, changes, existing):
+        raise plan.abort_error(name, problem)
+
+
+def _outcome_problems(
+    plan: WritePlan, changes: Changes, existing: Mapping[str, DatasetMetadata]
+) -> Iterator[tuple[str, ValueError]]:
+    """Dataset ids and errors of rules that the cube, as it will be, breaks."""
     after = dict(existing)
     for name, change in changes.items():
         state = existing.get(name)
@@ -203,15 +211,12 @@ def check_outcome(plan: WritePlan, changes: Changes, existing: Mapping[str, Data
         assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
         removed = sum(int((partitions.positions(labels) >= 0).sum()) for labels in assumed)
         if not len(change.added) and len(partitions) == removed:
-            problem = ValueError(
-                f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
-                f"adding any; remove_partitions may"
-            )
-            raise plan.abort_error(name, problem)
+            text = "An update may not remove all partitions without adding any; remove_partitions may"
+            yield name, ValueError(f"No partitions left in dataset(s): {name}. {text}")
     # the rules concern schemas, keys and names of indices
     if any(after[name] is not existing.get(name) for name in changes):
         for violation in consistency.find_violations(after, plan.cube):
-            raise plan.abort_error(violation.dataset, violation.error)
+            yield violation.dataset, violation.error
 
 
 def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
@@ -281,6 +286,13 @@ class StagedWrite(factory.StagedState):
         plan = WritePlan(operation=info.name, annotations=info, store=store, specs={})
         return attrs.evolve(plan, cube=self.cube or NO_CUBE, keep_empty=self.keep_empty)
 
+    def find_problems(
+        self, plan: WritePlan, datasets: Mapping[str, DatasetMetadata]
+    ) -> Iterator[tuple[str, ValueError]]:
+        """Dataset ids and errors of rules that a commit would break."""
+        if not all(optimistic.is_committed(datasets.get(name), c) for name, c in self.changes.items()):
+            yield from _outcome_problems(plan, self.changes, datasets)
+
     def check_cube(self, cube: Cube) -> None:
         """Raise ValueError unless this is a write to a cube."""
         if self.cube is None or self.cube.uuid_prefix != cube.uuid_prefix:
@@ -290,11 +302,12 @@ class StagedWrite(factory.StagedState):
         """The datasets of a cube as they would be if the write was committed now."""
         self.check_cube(cube)
         datasets, plan = discover.load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
+        for _, problem in self.find_problems(plan, datasets):
+            raise problem
         for name, change in self.changes.items():
             read = partial(_read_index_entries, blobs, change)
             change = with_values_kept(change, plan)
             datasets[name] = optimistic.preview(blobs, datasets.get(name), change, read)
-        consistency.check_cube(datasets, cube)
         return dict(sorted(datasets.items()))
 
     def load_dataset(self, uuid: str, blobs: BlobStore) -> DatasetMetadata:

@@ -12,7 +12,7 @@ from kartothek_cube.core import clock, errors
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import STAGED
 from kartothek_cube.core.cube.discover import discover_datasets, discover_datasets_unchecked
-from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, MultiTableCommitAborted
 from kartothek_cube.io import eager, eager_cube
 from kartothek_cube.io.arrow import dataset as open_dataset
 from tests.support.cubes import CUBE, HEADER, as_dict, frame, memory, snapshot
@@ -379,6 +379,18 @@ def test_staged_writes_of_single_datasets_are_read(name, tmp_path):
         seen(as_of=staged)
     with pytest.raises(ValueError, match="is no write to dataset 'e'"):
         facade.read(store, "e", as_of=staged)
+
+
+def test_a_staged_update_that_would_leave_no_partition_is_neither_read_nor_published(store):
+    staged = eager_cube.update_cube(
+        MORE[:0], CUBE, store, remove_conditions="p == 0", datasets=["seed"], publish=False
+    )
+    assert rows(store, as_of=staged)["x"] == [1]
+    eager_cube.remove_partitions(CUBE, store, "p == 1")
+    with pytest.raises(ValueError, match="No partitions left"):
+        rows(store, as_of=staged)
+    with pytest.raises(MultiTableCommitAborted, match="No partitions left"):
+        publish_staged(staged, store)
 
 
 def test_datasets_of_cubes_are_read(store):

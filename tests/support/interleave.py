@@ -4,7 +4,8 @@ Operations run in a thread each, of which only one moves at a time. The schedule
 depth first by replay (stateful model checking): a state consists of the blobs and of what each operation was
 answered so far, of which its memory is a function. In each state every operation may take the next step, also
 with a fault; a run that comes to a state that was seen before ends there. A step that commutes with all later
-steps of the other operation goes first, without a branch (a persistent set of one step).
+steps of the other operation goes first, without a branch (a persistent set of one step). With a bound, a last
+switch before a step is left out if the step commutes with all steps before the operation resumes.
 """
 
 from __future__ import annotations
@@ -434,6 +435,8 @@ def explore(
     count = 0
     while search.schedules and (limit is None or count < limit):
         schedule = search.schedules.pop()
+        if search.is_redundant(schedule):
+            continue
         run = play(Scheduler(schedule, search.is_known, search.prefer if bound is None else lambda _: None))
         count += 1
         yield run
@@ -451,6 +454,10 @@ class _Search:
         self._footprints: dict[tuple[int, int], set[Step]] = {}
         #: memories that lead to a memory
         self._parents: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        #: steps that follow a switch until the operation resumes, by the choices up to the switch
+        self._interposed: dict[tuple[Choice, ...], list[Step]] = {}
+        #: the step that a schedule interrupts by its last choice
+        self._interrupted: dict[tuple[Choice, ...], tuple[Choice, Step]] = {}
         #: branches left out as long as nothing behind a memory depends on a step of the other operation
         self._left_out: dict[tuple[int, int], list[tuple[Step, tuple[Choice, ...]]]] = {}
 
@@ -494,6 +501,26 @@ class _Search:
             self._left_out[memory] = [entry for entry in left_out if not entry[0].depends_on(step)]
             memories += self._parents.get(memory, ())
 
+    def is_redundant(self, schedule: tuple[Choice, ...]) -> bool:
+        """Whether a switch leads to the state of the switch one step later, which was played before."""
+        choice, step = self._interrupted.pop(schedule, (None, None))
+        if choice is None or step is None:
+            return False
+        interposed = self._interposed.get((*schedule[:-1], choice, schedule[-1]))
+        if interposed is None or any(step.depends_on(other) for other in interposed):
+            return False
+        self._interposed[schedule] = interposed
+        return True
+
+    def _record_switches(self, run: Run) -> None:
+        steps = [pending[c.operation].step for pending, c in zip(run.pending, run.choices, strict=False)]
+        for position, (before, after) in enumerate(itertools.pairwise(run.choices), 1):
+            if before.operation != after.operation:
+                later = range(position, len(steps))
+                end = next((n for n in later if run.choices[n].operation == before.operation), None)
+                if end is not None or not run.merged:
+                    self._interposed[tuple(run.choices[: position + 1])] = steps[position:end]
+
     def _add_parent(self, memory: tuple[int, int], parent: tuple[int, int]) -> None:
         parents = self._parents.setdefault(memory, set())
         if parent not in parents:
@@ -503,6 +530,7 @@ class _Search:
 
     def branch(self, run: Run, start: int) -> None:
         """Add the schedules that leave a run behind its first choices, of which those are known."""
+        self._record_switches(run)
         before: dict[int, tuple[int, int]] = {}
         for pending in run.pending:
             for operation, (step, memory) in pending.items():
@@ -525,6 +553,11 @@ class _Search:
                     self._left_out.setdefault(node, []).append(entry)
                 else:
                     self.schedules.append(longer)
+                    last = run.choices[position - 1].operation if position else None
+                    # a switch that uses up the bound has no branches behind it, which would be lost
+                    if choice.fault is None and last == taken.operation and _switches(longer) == self.bound:
+                        interrupted = Choice(taken.operation), pending[taken.operation].step
+                        self._interrupted[longer] = interrupted
 
 
 def _choices(operations: Iterable[int], faults: tuple[type[BaseException], ...]) -> Iterator[Choice]:

@@ -83,6 +83,20 @@ def check_flag(argument: str, value: object) -> None:
         raise TypeError(f"{argument} is True or False, got {value!r}")
 
 
+def check_positive(argument: str, value: object) -> None:
+    """Raise an error for what is no positive integer.
+
+    >>> check_positive("blocksize", 0)
+    Traceback (most recent call last):
+    ...
+    ValueError: blocksize must be > 0 but is 0
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"{argument} must be an integer but is {type(value).__name__}")
+    if value <= 0:
+        raise ValueError(f"{argument} must be > 0 but is {value}")
+
+
 def converter_str(obj: str | bytes) -> str:
     """Convert a name, str or UTF-8, to str; raises TypeError for anything else.
 

@@ -18,6 +18,7 @@ from dask.typing import Key as DaskKey
 from simplekv import KeyValueStore
 from simplekv.decorator import StoreDecorator
 
+from kartothek_cube.core.arguments import check_positive
 from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput, resolve
 from kartothek_cube.io_components.facade import Example, Operation, P, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, Job
@@ -268,20 +269,6 @@ def as_factory(store: StoreFactoryInput) -> StoreFactory:
     return _guard_memory(store)
 
 
-def check_blocksize(blocksize: object) -> None:
-    """Check the number of items per task.
-
-    >>> check_blocksize(0)
-    Traceback (most recent call last):
-    ...
-    ValueError: blocksize must be > 0 but is 0
-    """
-    if not isinstance(blocksize, int) or isinstance(blocksize, bool):
-        raise TypeError(f"blocksize must be an integer but is {type(blocksize).__name__}")
-    if blocksize <= 0:
-        raise ValueError(f"blocksize must be > 0 but is {blocksize}")
-
-
 # -- operations that tasks do in blocks ----------------------------------------------------------------------
 
 
@@ -316,7 +303,7 @@ class CollectStatsBlocks(overview.CollectStats[StoreFactoryInput]):
 def with_factories(operation: T) -> T:
     """The operation with factories as stores; its block size is checked."""
     operation = with_stores(operation, as_factory)
-    check_blocksize(getattr(operation, "blocksize", 1))
+    check_positive("blocksize", getattr(operation, "blocksize", 1))
     return operation
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from dask.bag import Bag, Item
 
+from kartothek_cube.core.arguments import check_positive
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
@@ -27,7 +28,10 @@ __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store
 
 def _partition_size(partition_size: int | None, elements: int) -> int:
     """Elements per partition, by default as :func:`dask.bag.from_sequence` chooses them."""
-    return max(1, math.ceil(math.sqrt(elements) / 10)) if partition_size is None else partition_size
+    if partition_size is None:
+        return max(1, math.ceil(math.sqrt(elements) / 10))
+    check_positive("partition_size", partition_size)
+    return partition_size
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ import attrs
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arguments import check_positive
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import PredicatesType
@@ -164,6 +165,7 @@ def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[De
 
     Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.
     """
+    check_positive("chunk_size", collect.chunk_size)
     return executor.results_as_delayed(with_stores(collect, picklable_store).job(collect.chunk_size))
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
 from kartothek_cube.core import arrow, errors, pandas_conversion, tuning
+from kartothek_cube.core.arguments import check_positive
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _conversion, _datasource_options, _session
 from kartothek_cube.io_components import kernels, runtime
@@ -316,11 +317,8 @@ def _is_frame(obj: object) -> TypeGuard[DataFrame]:
 
 def frames_of(data: SparkInput | None, default: str, file_rows: int | None) -> Frames:
     """Input by dataset id; a single frame belongs to ``default``."""
-    given: object = file_rows
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool)):
-        raise TypeError(f"max_rows_per_file must be an integer but is {type(given).__name__}")
-    if file_rows is not None and file_rows <= 0:
-        raise ValueError(f"max_rows_per_file must be > 0 but is {file_rows}")
+    if file_rows is not None:
+        check_positive("max_rows_per_file", file_rows)
     if _is_frame(data):
         return {default: data}
     if not isinstance(data, Mapping):

@@ -150,6 +150,8 @@ class BuildDatasetIndices:
         There is no such dataset.
     RuntimeError
         A column does not exist, or is a partition key.
+    ValueError
+        A column is named twice.
 
     Examples
     --------
@@ -170,8 +172,10 @@ class BuildDatasetIndices:
 
     def job(self, blocksize: int | None = None) -> Job[DatasetMetadata]:
         """Collect the index entries of all partitions, `blocksize` per task, then commit the indices."""
+        if self.columns is None:
+            raise TypeError("columns is one or several names (str), got None")
+        columns = arguments.parse_names("columns", normalize_arg("columns", self.columns))
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
-        columns = normalize_arg("columns", self.columns) or []
         context, tasks = plan_index_build(dataset, columns, blocksize)
         return Job(
             name="build_indices",

@@ -221,6 +221,21 @@ def test_the_header_is_deleted_first(stored):
         delayed.delete_dataset__delayed("u", stored)
 
 
+@pytest.mark.parametrize("size, error", [(0, ValueError), (-1, ValueError), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda store, size: bags.read_dataset_as_dataframe_bag("u", store, partition_size=size),
+        lambda store, size: bags.build_dataset_indices__bag(store, "u", "x", partition_size=size),
+        lambda store, size: delayed.garbage_collect_dataset__delayed("u", store, chunk_size=size),
+    ],
+    ids=["read", "index", "garbage"],
+)
+def test_partitions_of_bags_and_tasks_hold_at_least_one_item(stored, function, size, error):
+    with pytest.raises(error, match="_size must be"):
+        function(stored, size)
+
+
 @pytest.mark.parametrize("partition_size", [None, 1, 5])
 def test_indices_are_built_in_parts(stored, partition_size):
     bag = bags.build_dataset_indices__bag(stored, "u", ["x"], partition_size=partition_size)

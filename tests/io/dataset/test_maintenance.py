@@ -76,6 +76,8 @@ def test_index_of_no_partitions(memory):
         (["zz"], RuntimeError, "unknown column zz; available: p, x, y"),
         (["x", "p"], RuntimeError, "partition column.* p"),
         ({"x"}, ValueError, "set"),
+        (["x", "x"], ValueError, "columns: .* twice.* x"),
+        (None, TypeError, "columns is"),
     ],
 )
 def test_columns_that_cannot_be_indexed(memory, columns, error, text):

@@ -268,6 +268,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         raise NotImplementedError(problem)
     names = _column_names(df.columns)
     for name, dtype in zip(names, df.dtypes, strict=True):
+        dtype = dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
         if isinstance(dtype, pd.SparseDtype):
             raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
         if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
@@ -277,7 +278,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     converted = convert_objects(renamed, types or {})
     try:
         table = _to_arrow(renamed.drop(columns=list(converted)))
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as exc:
+    except (pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError) as exc:
         raise _explain_failure(renamed, exc) from exc
     if converted:
         table = pa.table({n: converted[n] if n in converted else table.column(n) for n in names})
@@ -344,7 +345,7 @@ def _explain_failure(df: pd.DataFrame, error: Exception) -> Exception:
         except pa.ArrowNotImplementedError:
             problem = f"Column {name!r} of type {dtype} cannot be stored; convert it to numbers or text."
             return TypeError(problem)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+        except (pa.ArrowInvalid, TypeError) as exc:
             problem = f"Column {name!r} holds values of several types, or of one that cannot be stored"
             return ValueError(f"{problem}; convert them: {exc}")
     return error
@@ -371,6 +372,10 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
         if len({stamp.tzinfo is None for stamp in stamps}) > 1:
             problem = f"Column {name!r} mixes timestamps with and without time zone"
             raise ValueError(f"{problem}; give all of them a zone (tz_localize), or none")
+    elif pat.is_time(dtype):
+        if any(getattr(value, "tzinfo", None) for value in values):
+            problem = f"Column {name!r} holds times of day with a zone, which would be lost"
+            raise ValueError(f"{problem}; make them timestamps, or drop the zone")
     # Arrow drops the time of day and the zone of what follows a date
     elif pat.is_date(dtype) and any(issubclass(kind, datetime.datetime) for kind in set(map(type, values))):
         moments = [pd.Timestamp(v) for v in values if isinstance(v, datetime.datetime) and not pd.isna(v)]
@@ -390,7 +395,7 @@ def _collections(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_time(dtype: pa.DataType) -> bool:
-    return bool(pat.is_timestamp(dtype) or pat.is_date(dtype))
+    return bool(pat.is_timestamp(dtype) or pat.is_date(dtype) or pat.is_time(dtype))
 
 
 def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
@@ -422,7 +427,8 @@ def to_storage(table: pa.Table) -> pa.Table:
 
 
 def _is_unknown_to_parquet(dtype: pa.DataType) -> bool:
-    return bool(pat.is_union(dtype) or pat.is_interval(dtype))
+    is_empty = pat.is_struct(dtype) and not dtype.num_fields
+    return bool(pat.is_union(dtype) or pat.is_interval(dtype) or is_empty)
 
 
 def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str] = ()) -> pa.Table:
@@ -431,7 +437,9 @@ def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str]
         if field.type.id in _NUMBER_IDS:
             columns.append(column)
             continue
-        if pat.is_duration(field.type) or arrow.contains_type(field.type, _is_unknown_to_parquet):
+        if pat.is_duration(arrow.decoded_type(field.type)) or arrow.contains_type(
+            field.type, _is_unknown_to_parquet
+        ):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )

@@ -155,7 +155,7 @@ _NAME = b"index_name"
 
 def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """Arrow table of a frame and its index: a range is in the metadata, others are an additional column."""
-    table = pandas_conversion.from_pandas(df, types)
+    table = pandas_conversion.from_pandas(df.drop(columns=_COLUMN, errors="ignore"), types)
     index = df.index
     name = None if index.name is None else str(index.name)
     if isinstance(index, pd.RangeIndex):
@@ -163,7 +163,11 @@ def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | Non
             return table
         range_entry = {"kind": "range", "start": index.start, "step": index.step, "stop": index.stop}
         return _describe_index(table, {**range_entry, "name": name}, None)
-    column = pandas_conversion.from_pandas(index.to_frame(index=False, name=_COLUMN)).column(0)
+    try:
+        column = pandas_conversion.from_pandas(index.to_frame(index=False, name="index")).column(0)
+    except (TypeError, ValueError) as error:
+        remedy = "reset_index(drop=True) leaves it out"
+        raise type(error)(f"The index of a DataFrame is stored, too; {remedy}. {error}") from error
     pandas_type, numpy_type, details = pandas_conversion.pandas_types(column.type)
     types = {"pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": details}
     entry = {"field_name": _COLUMN, "name": name, **types}
@@ -442,7 +446,7 @@ class ParquetSerializer(_generic.DataFrameSerializer):
     def storable(table: pa.Table) -> pa.Table:
         """Convert to storage types with pandas metadata, unless they are there already."""
         is_storable = b"pandas" in (table.schema.metadata or {})
-        is_storable &= all(arrow.storage_type(dtype).equals(dtype) for dtype in table.schema.types)
+        is_storable &= all(t in (arrow.storage_type(t), arrow.with_far_times(t)) for t in table.schema.types)
         return table if is_storable else pandas_conversion.as_table(table)
 
     def write_storable(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:

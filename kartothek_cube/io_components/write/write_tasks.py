@@ -156,6 +156,8 @@ def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataTyp
             f"Cannot write {type(item).__name__}: input is a DataFrame, a table that Arrow reads, None, "
             "or a list of these"
         )
+    if isinstance(item, pd.DataFrame) and len(item) and not len(item.columns):
+        raise ValueError("Cannot write rows without columns; reset_index() makes columns of the index")
     if keep_index and isinstance(item, pd.DataFrame):
         return as_table_with_index(item, types)
     return pandas_conversion.as_table(item, types)

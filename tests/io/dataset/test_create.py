@@ -180,6 +180,13 @@ def test_input_is_not_changed(io, memory):
         (frame(x=pd.arrays.SparseArray([1, 0])), TypeError, "'x' is sparse"),
         (frame(x=[1, "a"]), ValueError, "x"),
         (frame(x=pd.to_timedelta([1])), TypeError, "x"),
+        (frame(x=pd.Categorical(pd.period_range("2020", periods=1))), TypeError, "'x' of type period"),
+        (frame(x=pd.Categorical(pd.to_timedelta([1]))), TypeError, "'x' .* cannot be stored"),
+        (frame(x=[{}]), TypeError, "'x' .* cannot be stored"),
+        (frame(x=pd.Series([np.datetime64("2020-01-31")], dtype=object)), ValueError, "'x' holds"),
+        (frame(x=[datetime.time(1, tzinfo=datetime.UTC)]), ValueError, "'x' holds times of day with a zone"),
+        (XY.set_axis(pd.period_range("2020", periods=3)), TypeError, "The index .* period"),
+        (XY[[]], ValueError, "rows without columns"),
     ],
 )
 def test_frames_that_cannot_be_stored(memory, df, error, text):

@@ -23,6 +23,7 @@ INDICES = {
     "times": pd.date_range("2020-01-31", periods=4, unit="ns", freq=None),
     "zoned": pd.date_range("2020-01-31", periods=4, tz="Europe/Berlin", unit="ns", name="t"),
     "floats": pd.Index([1.5, np.nan, 0.0, -1.0]),
+    "far times": pd.Index(np.array(["2020-01-31", "9999-12-31", "NaT", "0001-01-01"], "datetime64[us]")),
 }
 
 
@@ -48,6 +49,17 @@ def test_index_comes_back(memory, df, read):
     first, second = read("u", memory)
     same(first, df)
     same(second, df.iloc[1:3])
+
+
+def test_index_comes_back_beside_times_that_nanoseconds_do_not_hold(memory, df, read):
+    df = df.assign(t=np.array(["9999-12-31", "2020-01-31", "NaT", "0001-01-01"], "datetime64[us]"))
+    api.store_dataframes_as_dataset(memory, "u", [df])
+    same(read("u", memory)[0], df)
+
+
+def test_a_column_with_the_name_of_an_index_in_files_gives_way_to_the_index(memory, df, read):
+    api.store_dataframes_as_dataset(memory, "u", [df.assign(__index_level_0__=1)])
+    same(read("u", memory)[0], df)
 
 
 @pytest.mark.parametrize("columns", [None, ["x"], []])

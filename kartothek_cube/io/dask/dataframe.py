@@ -21,6 +21,7 @@ from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core import arrow, errors, pandas_conversion
+from kartothek_cube.core.arguments import ensure_string_type
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import PredicatesType
@@ -73,14 +74,19 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, spec: WriteSpec) -> dd.
     if not isinstance(write.ddf, dd.DataFrame):
         raise TypeError(f"ddf must be a dask DataFrame but is {type(write.ddf).__name__}")
     rows: dd.DataFrame = write.ddf
+    # of the types of the meta, those that cannot be stored are refused at once
+    pandas_conversion.from_pandas(rows._meta)
+    texts = {name: ensure_string_type(name) for name in rows.columns if not isinstance(name, str)}
+    rows = rows.rename(columns=texts) if texts else rows
     ratio: Any = write.repartition_ratio
     if ratio is not None:
         if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) < math.inf:
             raise ValueError(f"repartition_ratio must be a positive number but is {ratio!r}")
         rows = rows.repartition(npartitions=math.ceil(rows.npartitions / ratio))
-    given = {name: normalize_arg(name, getattr(write, name)) for name in _COLUMN_ARGUMENTS}
+    given = {name: normalize_arg(name, getattr(write, name)) or () for name in _COLUMN_ARGUMENTS}
+    given = {name: [texts.get(column, column) for column in columns] for name, columns in given.items()}
     for name, columns in {**given, "partition_on": spec.partition_on}.items():
-        errors.check_names(f"{name}: ", "column", columns or (), rows.columns)
+        errors.check_names(f"{name}: ", "column", columns, rows.columns)
     num_buckets = check_num_buckets(write.num_buckets, shuffle=write.shuffle)
     if not write.shuffle:
         return rows
@@ -483,7 +489,17 @@ def shuffle_by_key(
 def _number_rows(
     df: pd.DataFrame, dtypes: Mapping[Any, Any], keys: Sequence[str], columns: Sequence[str], num_buckets: int
 ) -> pd.DataFrame:
-    """The frame with the number of the bucket of each row, and keys of the same type in all partitions."""
+    """The rows without index, with the number of the bucket, and keys of the same type in all partitions."""
+    errors.check_names(
+        "A partition of the DataFrame lacks columns of its meta: ", "column", dtypes, df.columns
+    )
+    ordered = [
+        c for c, dtype in df.dtypes.items() if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered
+    ]
+    # neither an order of the categories nor of the columns is stored; dask takes those of the meta alone
+    df = df[[*dtypes, *df.columns.difference([*dtypes], sort=False)]].reset_index(drop=True)
+    for name in ordered:
+        df[name] = df[name].cat.as_unordered()
     # equal values of other types have other hashes: 1 and 1.0, or one time in two units
     hashed, keyed = df.copy(deep=False), df.copy(deep=False)
     for name in (c for c in {*keys, *columns} if df[c].dtype != dtypes[c]):

@@ -440,11 +440,11 @@ def test_an_update_with_other_columns(store):
 
 def test_shuffles_take_columns_of_numbers_and_numbers_of_numpy(store):
     df = pd.DataFrame({"p": [1, 2, 1], 0: [1.0, 2.0, 3.0]})
-    options = {"partition_on": "p", "shuffle": True, "num_buckets": np.int64(2)}
-    lazy = dataframe.update_dataset_from_ddf(ddf_of(df, 2), store, "u", **options)
-    compute(lazy)
-    found = eager.read_table("u", store).sort_values("0")
-    assert found["0"].tolist() == [1.0, 2.0, 3.0] and found["p"].tolist() == [1, 2, 1]
+    options = {"shuffle": True, "num_buckets": np.int64(2), "bucket_by": 0}
+    for uuid, keys in (("u", "p"), ("v", "0")):
+        compute(dataframe.update_dataset_from_ddf(ddf_of(df, 2), store, uuid, partition_on=keys, **options))
+        found = eager.read_table(uuid, store).sort_values("0")
+        assert found["0"].tolist() == [1.0, 2.0, 3.0] and found["p"].tolist() == [1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -478,6 +478,7 @@ def of_partitions(*frames):
         [pd.array([2**64 - 1, None], "UInt64"), np.array([1, 2], "uint64")],
         [["a", "b"], pd.Categorical(["a", None])],
         [pd.Categorical(["a", "b"]), ["a", "c"]],
+        [pd.Categorical(["a", "b"], ordered=True), pd.Categorical(["c", "b"])],
     ],
 )
 def test_a_shuffle_changes_neither_values_nor_types(store, partitions):
@@ -489,6 +490,22 @@ def test_a_shuffle_changes_neither_values_nor_types(store, partitions):
     pd.testing.assert_frame_equal(
         plain.sort_values(keys, ignore_index=True), shuffled.sort_values(keys, ignore_index=True)
     )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda df: df.set_index("p", drop=False),
+        lambda df: df[["v", "p"]],
+        lambda df: df.assign(p=df["p"].cat.as_ordered()),
+    ],
+    ids=["index", "order of columns", "order of categories"],
+)
+def test_a_shuffle_takes_partitions_that_differ_in_what_is_not_stored(store, change):
+    df = pd.DataFrame({"p": pd.Categorical([1, 2]), "v": [3, 4]})
+    ddf = of_partitions(df, change(df))
+    compute(dataframe.store_dataset_from_ddf(ddf, store, "u", partition_on="p", shuffle=True))
+    assert eager.read_table("u", store).sort_values("p")["v"].tolist() == [3, 3, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -570,6 +587,28 @@ def test_partitions_of_other_kinds_are_a_conflict(store, first, second, text):
 def test_columns_that_do_not_exist_are_refused_before_the_input_is_computed(store, argument):
     with pytest.raises(ValueError, match=f"^{argument}: unknown column nope; available: "):
         dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", **{argument: "nope"})
+
+
+@pytest.mark.parametrize(
+    "df, error, text",
+    [
+        (pd.DataFrame([[1, 2]], columns=["x", "x"]), ValueError, "more than once: x"),
+        (frame(x=pd.interval_range(0, 2)), TypeError, "'x' of type interval.* cannot be stored"),
+        (frame(x=pd.to_timedelta([1])), TypeError, "'x' of type duration.* cannot be stored"),
+    ],
+)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_columns_that_cannot_be_stored_are_refused_before_the_input_is_computed(
+    store, shuffle, df, error, text
+):
+    with pytest.raises(error, match=text):
+        dataframe.store_dataset_from_ddf(of_partitions(df), store, "u", shuffle=shuffle)
+
+
+def test_a_shuffle_names_columns_of_the_meta_that_a_partition_lacks(store):
+    lazy = dataframe.store_dataset_from_ddf(of_partitions(DF, DF[["x"]]), store, "u", shuffle=True)
+    with pytest.raises(ValueError, match="lacks columns of its meta: "):
+        compute(lazy)
 
 
 @pytest.mark.parametrize("name", ["__KTK_HASH_BUCKET", "__KTK_PAYLOAD"])

@@ -266,7 +266,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
         problem = "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
         raise NotImplementedError(problem)
-    names = _column_names(df.columns)
+    names = column_names(df.columns)
     for name, dtype in zip(names, df.dtypes, strict=True):
         dtype = dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
         if isinstance(dtype, pd.SparseDtype):
@@ -324,7 +324,8 @@ def _to_arrow(df: pd.DataFrame) -> pa.Table:
     return pa.table({name: arrays[name] for name in df.columns})
 
 
-def _column_names(columns: Iterable[object]) -> list[str]:
+def column_names(columns: Iterable[object]) -> list[str]:
+    """Names of columns as text; raises ValueError if one occurs more than once."""
     names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in columns]
     if len(set(names)) < len(names):
         duplicates = sorted({name for name in names if names.count(name) > 1})
@@ -420,7 +421,7 @@ def _arrow_table(obj: Any) -> pa.Table:
 
 def to_storage(table: pa.Table) -> pa.Table:
     """Cast a table to storage types, without copies where types fit; drops ``__index_level_0__``."""
-    _column_names(table.column_names)
+    column_names(table.column_names)
     unnamed = [name for name in table.column_names if name.startswith("__index_level_")]
     table = table.drop_columns(unnamed) if unnamed else table
     return _normalise(table, extension_dtypes(table.schema), far_columns(table.schema))

@@ -385,7 +385,7 @@ find_remedy: ContextVar[Callable[[str, pa.DataType, pa.DataType], str]] = Contex
 
 
 def make_meta(
-    obj: pd.DataFrame | pa.Table | pa.Schema | SchemaWrapper,
+    obj: arrow.Frame | pa.Schema | SchemaWrapper,
     origin: str | Iterable[str],
     partition_keys: Sequence[str] | None = None,
 ) -> SchemaWrapper:
@@ -394,7 +394,7 @@ def make_meta(
     Parameters
     ----------
     obj
-        A frame, an Arrow table or a schema; a :class:`SchemaWrapper` is returned as it is.
+        A table, or a schema; a :class:`SchemaWrapper` is returned as it is.
     origin
         Where the schema comes from, for messages.
     partition_keys
@@ -407,7 +407,7 @@ def make_meta(
     Raises
     ------
     ValueError
-        It is none of these.
+        It is none of these, or has a name twice.
 
     Examples
     --------
@@ -423,7 +423,10 @@ def make_meta(
         is_static = not any(arrow.contains_type(dtype, pat.is_timestamp) for dtype in obj.schema.types)
         schema = pandas_conversion.as_table(obj.slice(0, 0) if is_static else obj).schema
     elif isinstance(obj, pa.Schema):
+        pandas_conversion.column_names(obj.names)
         schema = obj
+    elif hasattr(obj, "__arrow_c_stream__"):
+        schema = pandas_conversion.as_table(obj).schema
     else:
         raise ValueError(
             f"A schema is made from a DataFrame, pyarrow.Table or pyarrow.Schema, got {type(obj).__name__}."

@@ -479,7 +479,7 @@ class CreateHeader(StoreDataset):
     Parameters
     ----------
     schema
-        Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
+        Schema of the table: a DataFrame or other table of that kind, a :class:`pyarrow.Schema`, or a
         :class:`~kartothek_cube.core.schema.SchemaWrapper`.
     partition_on
         Partition keys of the dataset.
@@ -494,7 +494,9 @@ class CreateHeader(StoreDataset):
     RuntimeError
         The dataset exists and ``overwrite`` is not set.
     ValueError
-        The schema is none of these, or lacks a partition column.
+        The schema is none of these, or lacks a partition column, or other columns than these.
+    TypeError
+        Values of a type cannot be stored.
 
     Examples
     --------
@@ -529,8 +531,7 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
     plan = create.plan()
     spec = plan.spec
     wrapped = make_meta(create.schema, origin=spec.uuid, partition_keys=list(spec.partition_on))
-    where = f"Partition column(s) missing in the schema of dataset {spec.uuid!r}: "
-    errors.check_names(where, "column", spec.partition_on, wrapped.names)
+    write_tasks.check_dataset_input(spec, wrapped.empty_table())
     change = spec.change_set(WriteResult(spec.uuid, spec.table, wrapped), plan.info)
     return optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))[0]
 

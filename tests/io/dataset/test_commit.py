@@ -3,6 +3,7 @@
 import pickle
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from storefact import get_store_from_url
@@ -188,7 +189,14 @@ def test_files_that_were_deleted_after_writing(stored, handle):
 
 
 @pytest.mark.parametrize(
-    "schema", [PX, pa.Table.from_pandas(PX), pa.Table.from_pandas(PX).schema, make_meta(PX, "here", ["p"])]
+    "schema",
+    [
+        PX,
+        pl.from_pandas(PX),
+        pa.Table.from_pandas(PX),
+        pa.Table.from_pandas(PX).schema,
+        make_meta(PX, "here", ["p"]),
+    ],
 )
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 def test_header_without_partitions(store_factory, schema, kind):
@@ -257,6 +265,16 @@ def test_existing_dataset(memory, overwrite):
         (1, {}, ValueError, "int"),
         (PX, {"metadata_version": 3}, NotImplementedError, "3"),
         (PX, {"metadata": 1}, TypeError, "int"),
+        (PX[["p"]], {"partition_on": "p"}, ValueError, "only p"),
+        (pa.schema([("x", pa.int8()), ("x", pa.int64())]), {}, ValueError, "more than once: x"),
+        (pa.schema([("x\0", pa.int8())]), {}, ValueError, "NUL"),
+        (pa.schema([("x", pa.duration("s"))]), {}, TypeError, "'x' .* cannot be stored"),
+        (
+            pa.schema([("p", pa.list_(pa.int8())), ("x", pa.int8())]),
+            {"partition_on": "p"},
+            NotImplementedError,
+            "nested",
+        ),
     ],
 )
 def test_bad_headers(memory, schema, arguments, error, text):

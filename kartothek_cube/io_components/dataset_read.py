@@ -19,7 +19,13 @@ from kartothek_cube.core.arrow import Ints, Mask, category_values, concat_promot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
+from kartothek_cube.core.pandas_conversion import (
+    DtypeBackend,
+    cast_to_schema,
+    check_dtype_backend,
+    extension_dtypes,
+    pandas_metadata,
+)
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
@@ -259,7 +265,18 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     table = table.select([*names, *(n for n in stored if context.row_index and n not in in_schema)])
     if context.has_widths:
         table = cast_to_schema(table, context.schema)
+    table = _with_key_dtypes(table, context)
     return categorize(table, context.categoricals, rows.lengths.tolist(), context.categories)
+
+
+def _with_key_dtypes(table: pa.Table, context: ReadContext) -> pa.Table:
+    """The table whose metadata has the pandas types of partition keys, which files do not know."""
+    dtypes = extension_dtypes(context.schema)
+    keys = {name: dtypes[name] for name in {*table.column_names}.intersection(context.partition_keys, dtypes)}
+    if not keys:
+        return table
+    dtypes = extension_dtypes(table.schema) | keys
+    return table.replace_schema_metadata({b"pandas": pandas_metadata(table.schema, dtypes)})
 
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:

@@ -269,6 +269,15 @@ def test_extension_types_come_back(io, memory):
         pdt.assert_frame_equal(found, df)
 
 
+@pytest.mark.parametrize("predicates", [None, [[("x", ">", 7)]]], ids=str)
+def test_extension_types_of_partition_keys_come_back(io, memory, predicates):
+    df = frame(s=["a", "b"], b=[True, False], x=[1, 2]).astype({"s": "string", "b": "boolean"})
+    api.store_dataframes_as_dataset(memory, "u", [df], partition_on=["s", "b"])
+    table = api.read_table("u", memory, predicates=predicates)
+    for found in (*io.read(memory, predicates=predicates), table):
+        assert found.dtypes.equals(df.dtypes)
+
+
 def test_files_of_nulls_have_the_type_of_the_schema(io, memory):
     io.store(memory, [frame(x=pd.Series([None], dtype=object)), frame(x=["a"])])
     assert [str(df.dtypes["x"]) for df in io.read(memory)] == [str(frame(x=["a"]).dtypes["x"])] * 2

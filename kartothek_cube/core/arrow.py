@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
+
+T = TypeVar("T")
 
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
@@ -648,8 +650,8 @@ def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
         return None
     try:
         return pa.array(values, dtype, from_pandas=True)
-    except (pa.ArrowInvalid, OverflowError):
-        return None  # out of range: the conversion one by one finds the value
+    except (pa.ArrowInvalid, OverflowError, UnicodeError):
+        return None  # out of range, or no text: the conversion one by one finds the value
 
 
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -717,9 +719,7 @@ def cast_times(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Arra
     return convert_first(array.cast, dtype, with_far_times(dtype))
 
 
-def convert_first(
-    convert: Callable[[pa.DataType], pa.ChunkedArray], target: pa.DataType, coarse: pa.DataType
-) -> pa.ChunkedArray:
+def convert_first(convert: Callable[[pa.DataType], T], target: pa.DataType, coarse: pa.DataType) -> T:
     """Convert to a type, or to one with another range."""
     try:
         return convert(target)

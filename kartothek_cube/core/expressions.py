@@ -53,7 +53,10 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
         return pa.scalar(True)
     for matches, bind in _BINDERS:
         if matches(wide):
-            scalar = bind(wide, value, column)
+            try:
+                scalar = bind(wide, value, column)
+            except UnicodeError as error:
+                raise ValueError(f"Column {column!r}: {describe(value)} is no valid Unicode.") from error
             if scalar is None:
                 raise _mismatch(dtype, value, column, op, _hint(wide, value))
             return scalar

@@ -568,7 +568,8 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
         dtype = dataset.schema.field(column).type
         # as a predicate takes it; a scope is generous, "2020-01-01" stands for a date
         try:
-            converted = arrow.normalize_value(dtype, value)
+            convert = partial(arrow.normalize_value, value=value)
+            converted = arrow.convert_first(convert, dtype, arrow.with_far_times(dtype))
         except (TypeError, ValueError) as error:
             raise type(error)(f"{where}, column {column!r}: {error}") from error
         value = pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted

@@ -130,6 +130,8 @@ def test_only_partition_keys_count_the_rows(io, memory):
         ({"predicates": [[("zz", "==", 1)]]}, ValueError, "zz"),
         ({"predicates": [[("x", "==", "1")]]}, TypeError, "'x'"),
         ({"predicates": [[("x", "~", 1)]]}, NotImplementedError, "~"),
+        ({"predicates": [[("y", "==", b"\xff")]]}, ValueError, "'y': .* is no valid Unicode"),
+        ({"predicates": [[("y", "in", ["a", "\ud800"])]]}, ValueError, "'y': .* is no valid Unicode"),
         ({"table_name": "core"}, RuntimeError, "unknown table core; available: table"),
     ],
 )

@@ -111,6 +111,16 @@ def test_delete_scope_on_a_partition_key_of_times(io, memory, time):
     assert api.read_table("u", memory)["x"].tolist() == [1]
 
 
+@pytest.mark.parametrize("value", [datetime.datetime(9999, 12, 31), "9999-12-31"])
+@pytest.mark.parametrize("last, left", [("2020-01-02", [1, 2]), ("9999-12-31", [1])])
+def test_delete_scope_takes_times_that_nanoseconds_do_not_hold(io, memory, value, last, left):
+    df = frame(t=pd.DatetimeIndex(np.array(["2020-01-01", last], "datetime64[us]")), x=[1, 2])
+    io.store(memory, [df.assign(y=df["t"])], partition_on="t", secondary_indices="y")
+    for column in ("t", "y"):
+        io.update(memory, [], delete_scope=[{column: value}])
+        assert api.read_table("u", memory)["x"].tolist() == left
+
+
 @pytest.mark.parametrize(
     "value, text",
     [

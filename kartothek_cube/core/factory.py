@@ -190,6 +190,8 @@ def _ensure_factory(
     load_schema: bool = True,
 ) -> DatasetFactory:
     """The factory passed, or one for the dataset and store passed; raises ValueError for both or none."""
+    if not isinstance(factory, DatasetFactory | None):
+        raise TypeError(f"factory is a DatasetFactory(dataset_uuid, store), got {type(factory).__name__}")
     if factory is not None and dataset_uuid is None and store is None:
         return factory
     if factory is None and dataset_uuid is not None and store is not None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from pyarrow import acero, fs
 
-from kartothek_cube.core.arrow import cast_column
+from kartothek_cube.core.arrow import cast_column, zero_column_table
 from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -289,7 +289,7 @@ def in_unit(schema: pa.Schema, unit: TimestampUnit) -> pa.Schema:
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Lossless cast of the columns of a schema, in its order."""
     columns = [cast_column(table.column(field.name), field.type, field.name) for field in schema]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return pa.Table.from_arrays(columns, schema=schema) if columns else zero_column_table(len(table))
 
 
 # -- polars -------------------------------------------------------------------------------------------------

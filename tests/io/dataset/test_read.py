@@ -62,6 +62,8 @@ def test_no_columns(io, flat, predicates, counts):
     frames = io.read(flat, columns=[], predicates=predicates)
     assert [df.shape for df in frames] == [(count, 0) for count in counts]
     assert api.read_table("u", flat, columns=[], predicates=predicates).shape == (sum(counts), 0)
+    batches = api.read_dataset_as_record_batches("u", flat, columns=[], predicates=predicates)
+    assert batches.read_all().shape == (sum(counts), 0)
 
 
 @pytest.mark.parametrize("columns", [["x"], ["p"], []])
@@ -409,6 +411,13 @@ def test_ambiguous_dataset(io, flat, uuid, with_store, with_factory):
     factory = api.DatasetFactory("u", flat) if with_factory else None
     with pytest.raises(ValueError, match="factory"):
         io.read(flat if with_store else None, uuid, factory=factory)
+
+
+@pytest.mark.parametrize("kind", ["text", "metadata"])
+def test_what_is_no_factory(io, flat, kind):
+    factory = "u" if kind == "text" else api.DatasetMetadata.load_from_store("u", flat)
+    with pytest.raises(TypeError, match="factory is a DatasetFactory"):
+        io.read(None, None, factory=factory)
 
 
 def test_factory(io, parted):

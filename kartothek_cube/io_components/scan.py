@@ -23,7 +23,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.io_components import runtime
-from kartothek_cube.serialization import DataFrameSerializer, parquet
+from kartothek_cube.serialization import CsvSerializer, DataFrameSerializer, parquet
 
 if TYPE_CHECKING:
     import polars
@@ -656,6 +656,9 @@ def read_file(
             raise MissingFileError(key) from error
     else:
         table = _read_untyped(blobs, key, schema, mapping)
+        lacking = {*(columns or ()), *expressions.columns_of(where)}.difference(table.column_names)
+        if lacking:
+            raise CorruptDatasetError(key, f"it lacks columns of the dataset: {', '.join(sorted(lacking))}")
         table = table if where is None else table.filter(expressions.tree_mask(table, where))
         table = table if columns is None else table.select(list(columns))
     runtime.progress_advance_files(blobs, [key])
@@ -688,14 +691,23 @@ def _read_untyped(
     blobs: BlobStore, key: str, schema: pa.Schema | None, mapping: ColumnMapping | None
 ) -> pa.Table:
     """Read a file of a format without types, such as CSV, with those of the schema."""
+    types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
+    restore, is_csv = DataFrameSerializer.restore_dataframe, key.endswith((".csv", ".csv.gz"))
+    if is_csv:
+        restore = partial(CsvSerializer.restore_dataframe, **_csv_options(types))
     try:
-        frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
+        frame = restore(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
+    except CorruptDatasetError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise CorruptDatasetError(key, f"its values do not fit the types of the dataset: {error}") from error
     table = pandas_conversion.from_pandas(frame)
+    if is_csv:  # its integers are `Int64` for this read only
+        table = table.replace_schema_metadata()
     if mapping is not None:
         table = mapping.adapt(table, mapping.names_in(table.schema), len(table))
-    types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
         if not pa.types.is_null(dtype) and not dtype.equals(arrow.widen(field.type)):
@@ -703,9 +715,23 @@ def _read_untyped(
     return table
 
 
+def _csv_options(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """Arguments of :func:`pandas.read_csv` for columns of these types."""
+    # texts may look like numbers (01) or like missing values (NA), and integers beside gaps become floats
+    dtypes = {}
+    for name, dtype in types.items():
+        if pat.is_integer(dtype):
+            dtypes[name] = "Int64" if pat.is_signed_integer(dtype) else "UInt64"
+        elif not (pat.is_floating(dtype) or pat.is_boolean(dtype) or pat.is_null(dtype)):
+            dtypes[name] = "str"
+    return {"dtype": dtypes, "keep_default_na": False, "na_values": [""]}
+
+
 def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedArray:
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), dtype)])
+    if pat.is_time(dtype) and arrow.is_text(column.type):
+        return pa.chunked_array([arrow.parse_texts(column.combine_chunks(), dtype)])
     try:
         return column.cast(dtype)
     except pa.ArrowException as exc:

@@ -1,6 +1,7 @@
 """Creating datasets: what is stored, what is refused, and what comes back."""
 
 import datetime
+import decimal
 import functools
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core import testing
-from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
 from tests.support.dataset_facades import FACADES
 from tests.support.stored_files import (
@@ -371,6 +372,38 @@ def test_msgpack(io, store_factory, name):
     assert {key for key in keys(store_factory) if "/" not in key} == {"u.by-dataset-metadata.msgpack.zstd"}
     assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
     assert len(io.read(store_factory, predicates=[[("x", "==", 3)]])) == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["01067", "NA"],
+        ["1.0", None],
+        ["true", "False"],
+        pd.array([2**53 + 1, None], "Int64"),
+        pd.array([2**64 - 1, 1], "uint64"),
+        [datetime.time(12, 30), None],
+        [decimal.Decimal("0.10000000000000000001"), None],
+        [1.5, float("inf")],
+    ],
+    ids=str,
+)
+def test_csv_files_have_the_values_of_the_frame(io, memory, values):
+    df = frame(x=values, n=[1, 2])
+    io.store(memory, [df], df_serializer=CsvSerializer())
+    assert (
+        api.read_table_arrow("u", memory)["x"].to_pylist() == pa.array(df["x"], from_pandas=True).to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    "content, text", [("n;x\na;b\n", "do not fit the types"), ("n\n1\n", "lacks columns .* x"), ("", "n, x")]
+)
+def test_csv_files_that_do_not_fit_the_dataset_are_corrupt(io, memory, content, text):
+    io.store(memory, [frame(n=[1], x=["a"])], df_serializer=CsvSerializer(compress=False))
+    memory().put(next(key for key in keys(memory) if key.endswith(".csv")), content.encode())
+    with pytest.raises(CorruptDatasetError, match=text):
+        api.read_table("u", memory)
 
 
 @pytest.mark.parametrize("codec", ["SNAPPY", "GZIP", "ZSTD", "NONE"])

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from threading import Lock
 from types import ModuleType
 from typing import Any
 from urllib.parse import quote
@@ -107,15 +108,20 @@ def quote_column(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+#: other threads would take a changed setting for that of the user
+_SETTINGS = Lock()
+
+
 @contextmanager
 def changed_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Change a setting of the session that has a default, and change it back."""
-    before = str(spark.conf.get(name))
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
+    with _SETTINGS:
+        before = str(spark.conf.get(name))
+        spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            spark.conf.set(name, before)
 
 
 def workers(spark: SparkSession) -> int:

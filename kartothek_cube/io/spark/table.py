@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from functools import partial
 from pickle import PicklingError
 from typing import Any, TypeAlias
@@ -337,11 +336,11 @@ def _decode_filter(java: Any) -> ds.Filter:
     return compare(column, decode_java(java.value()).as_py())
 
 
-def _explain(df: DataFrame) -> str:
-    text = io.StringIO()
-    with redirect_stdout(text):
-        df.explain(True)
-    return text.getvalue()
+def _explain(df: Any) -> str:
+    """The text of ``df.explain(True)``, which is not printed: other threads print at the same time."""
+    if _session.is_connect(df):
+        return str(df._explain_string(True))
+    return str(df._jdf.queryExecution().toString())
 
 
 def spark_table(

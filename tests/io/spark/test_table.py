@@ -1,5 +1,7 @@
 """Lazy tables: what a chain of calls needs is what is read, and the answer is that of the DataFrame."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from datetime import date, datetime
 from decimal import Decimal
@@ -251,6 +253,16 @@ def test_spark_tells_the_filters_that_it_pushes_to_sources(jvm, url, java8):
             assert set(table._pushed_conditions()) == set(table._conditions_of_source()), text
     finally:
         jvm.conf.set("spark.sql.datetime.java8API.enabled", before)
+
+
+@SLOW
+def test_threads_that_use_tables_change_neither_output_nor_settings(spark, cube_url):
+    names = ("spark.sql.debug.maxToStringFields", "spark.sql.sources.parallelPartitionDiscovery.threshold")
+    before, table = (sys.stdout, *map(spark.conf.get, names)), spark_table(CUBE, cube_url)
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda x: table.where(f"x >= {x}").select("v").count(), range(12)))
+    assert counts == list(range(12, 0, -1))
+    assert (sys.stdout, *map(spark.conf.get, names)) == before
 
 
 def test_unknown_columns_are_those_of_spark(spark, cube_url):

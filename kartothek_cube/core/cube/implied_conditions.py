@@ -315,7 +315,9 @@ class _Translator:
 
     def _is_in(self, part: Call, column: C, dtype: pa.DataType, outcome: bool) -> ImpliedCondition | None:
         listed = part.options["value_set"].values
-        if not self.is_exact and not _is_comparable(dtype, listed.type):
+        # Arrow rounds the list to the type of a column of floats
+        is_rounded = pat.is_floating(dtype) and listed.type != dtype
+        if not self.is_exact and (is_rounded or not _is_comparable(dtype, listed.type)):
             return None
         self._check_zone(column.name, dtype, listed.type)
         values = [_value(scalar) for scalar in listed.drop_null()]
@@ -650,13 +652,16 @@ def _decode_call(name: str, arguments: list[Expression]) -> Expression:
         return Call(function, tuple(part for parts in nested for part in parts), {})
     if function in ("is_in", "starts_with"):
         column, *scalars = arguments
-        items = [item for scalar in scalars for item in (scalar if _is_list(scalar) else [scalar])]
-        values = [item.as_py() if isinstance(item, pa.Scalar) else None for item in items]
-        if not scalars or None in values:
-            raise ValueError(values)
+        # Spark has an argument per value, Polars one list with a type of its own
+        if scalars and _is_list(scalars[0]):
+            listed = scalars[0]
+        else:
+            listed = pa.scalar([s.as_py() if isinstance(s, pa.Scalar) else None for s in scalars])
+        if not scalars or listed.values is None or listed.values.null_count:
+            raise ValueError(scalars)
         arguments = [column]
         if function == "is_in":
-            options = {"value_set": pa.scalar(values), "null_matching_behavior": pa.scalar(None)}
+            options = {"value_set": listed, "null_matching_behavior": pa.scalar(None)}
         else:
             options = {"pattern": scalars[0], "ignore_case": pa.scalar(False)}
     return Call(function, tuple(arguments), options)

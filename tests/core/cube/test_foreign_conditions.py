@@ -117,6 +117,13 @@ def test_expressions_of_polars_match_the_rows_that_polars_gives(expression):
     assert rows_of([expression, C("i") > -9]) == [row for row in expected if row != 2]
 
 
+def test_lists_of_polars_keep_integers_above_those_of_signed_types():
+    numbers = pl.Series([1, 2**64 - 1], dtype=pl.UInt64).implode()
+    assert to_conjunction(col("u").is_in(numbers), {"u": pa.uint64()}) == Conjunction(
+        C("u").isin([1, 2**64 - 1])
+    )
+
+
 @pytest.mark.parametrize("expression", ARROW, ids=str)
 def test_expressions_of_arrow_match_the_rows_that_arrow_gives(expression):
     expected = ROWS.append_column("row", pa.array(range(len(ROWS)))).filter(expression)["row"].to_pylist()

@@ -603,6 +603,25 @@ def test_polars_compares_otherwise_than_arrow(predicate):
     assert rows(api.scan_cube(CUBE, factory).filter(predicate).collect()) == rows(expected)
 
 
+NANOSECOND = pl.Series([1_704_067_200_000_000_001], dtype=pl.Datetime("ns")).implode()
+
+
+@pytest.mark.parametrize("where", [pc.field("f").isin([0.1]), ~pl.col("day").is_in(NANOSECOND)], ids=str)
+def test_lists_of_other_types_than_the_column_select_the_same_rows_as_in_memory(where):
+    factory = memory()
+    table = pa.table({"x": [0, 1], "day": pa.array(DAYS[:2], pa.timestamp("us")), "p": [0, 1]})
+    api.build_cube(table.append_column("f", pa.array([0.1, 0.5], pa.float32())), CUBE, factory)
+    cube = api.cube_dataset(CUBE, factory)
+    if isinstance(where, pl.Expr):
+        found, expected = (
+            api.scan_cube(CUBE, factory).filter(where).collect(),
+            pl.DataFrame(cube).filter(where),
+        )
+    else:
+        found, expected = cube.to_table(filter=where), cube.to_table().filter(where)
+    assert rows(found) == rows(expected)
+
+
 def test_duckdb_join_with_itself_on_many_threads(store):
     cube = api.cube_dataset(CUBE, store)
     statement = "SELECT count(*) FROM cube a JOIN cube b USING (x, day, p) WHERE a.qty IS NOT NULL"

@@ -59,6 +59,8 @@ def connect(
     ValueError
         There is no such cube or version; or columns, datasets or cubes have names that differ in the case of
         ASCII letters only, which DuckDB ignores; or the cube has a name of DuckDB's own.
+    TypeError
+        ``connection`` is something else, such as a path.
 
     Examples
     --------
@@ -81,6 +83,10 @@ def connect(
     for name, source in sources.items():
         _check_columns(source.schema, f"cube {prefix!r}" if name is None else f"dataset {name!r}")
     opened = _connect() if connection is None else connection
+    if not hasattr(opened, "register"):
+        raise TypeError(
+            f"connection is a connection of DuckDB, such as duckdb.connect(path), got {connection!r}"
+        )
     _check_views(opened, prefix, ids)
     opened.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(prefix)}")
     for name, source in sources.items():

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from contextvars import Context, copy_context
 from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args
 
 import attrs
 import numpy as np
@@ -121,7 +121,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         needed = {*names, *_columns_of(computed, schema)}
         unknown = needed - set(schema.names)
         if unknown:
-            raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
+            raise ValueError(f"no column {', '.join(sorted(map(str, unknown)))} in {self._source}")
         read = [name for name in schema.names if name in needed] or schema.names[:1]
         read_schema = pa.schema([schema.field(name) for name in read])
         if combined is not None:
@@ -282,6 +282,9 @@ class LazyScanner:
 
 def in_unit(schema: pa.Schema, unit: TimestampUnit) -> pa.Schema:
     """The schema with all timestamps in a unit."""
+    if unit not in get_args(TimestampUnit):
+        known = ", ".join(map(repr, get_args(TimestampUnit)))
+        raise ValueError(f"timestamp_unit is one of {known}, got {unit!r}")
     types = [pa.timestamp(unit, t.tz) if pa.types.is_timestamp(t) else t for t in schema.types]
     return pa.schema(list(zip(schema.names, types, strict=True)))
 

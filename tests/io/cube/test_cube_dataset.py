@@ -198,6 +198,13 @@ def test_timestamps_that_the_unit_cannot_hold(tmp_path):
         api.cube_dataset(other, factory, timestamp_unit="s").to_table()
 
 
+def test_mistakes_in_units_and_columns_are_errors_in_a_sentence(store):
+    with pytest.raises(ValueError, match=r"^timestamp_unit is one of 's', 'ms', 'us', 'ns', got 'min'$"):
+        api.cube_dataset(CUBE, store, timestamp_unit="min")
+    with pytest.raises(ValueError, match=r"^no column 1, 2 in cube sales$"):
+        api.cube_dataset(CUBE, store).to_table(columns=["x", 2, 1])
+
+
 def test_one_dataset_of_a_cube(store):
     assert api.cube_dataset(CUBE, store, dataset_id="seed").count_rows() == 36
     enrich = api.cube_dataset(CUBE, store, dataset_id="enrich")

@@ -135,6 +135,8 @@ def test_errors(store, monkeypatch):
         connect(Cube(["x"], ["p"], "nope"), store)
     with pytest.raises(TypeError, match="expected a Cube"):
         connect(5, store)
+    with pytest.raises(TypeError, match=r"such as duckdb.connect\(path\), got 'sales.db'$"):
+        connect(CUBE, store, connection="sales.db")
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ImportError, match="kartothek_cube\\[sql\\]"):
         connect(CUBE, store)

@@ -218,12 +218,13 @@ class LazyQuery:
 
     def lazy(self) -> polars.LazyFrame:
         """Return a LazyFrame of Polars; filters and columns are pushed down when it is collected."""
-        if self._is_read_at_once:
-            import polars
+        import polars
 
+        if self._is_read_at_once:
             return polars.DataFrame(self._read_at_once()).lazy()
         frame = self._call(arrow_cube.scan_cube)
-        return frame.select(self._order(frame.collect_schema().names()))
+        # a selector, because names may be patterns
+        return frame.select(polars.selectors.by_name(self._order(frame.collect_schema().names())))
 
     def sql(self, statement: str) -> duckdb.DuckDBPyRelation:
         """Run a statement in DuckDB (extra ``sql``), where this query is the table ``query``.

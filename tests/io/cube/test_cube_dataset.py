@@ -577,6 +577,7 @@ def test_names_are_not_patterns_of_polars(name):
     rows = api.scan_cube(cube, store)
     assert rows.filter(column > 7).collect().rows() == [(2, 1, 8)]
     assert rows.select(column).collect().rows() == [(7,), (8,)]
+    assert api.open_cube(cube, store).query(columns=[name]).lazy().collect().columns == ["x", "p", name]
     assert api.query_cube_df(cube, store, api.C(name) > 7).to_numpy().tolist() == [[2, 1, 8]]
 
 

@@ -21,7 +21,7 @@ from kartothek_cube.core.expressions import Node, tree_mask
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
-    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
+    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<>|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
     r"\s*(?:(?P<quoted>'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|(?P<value>[^=)]*?))\s*\)?\s*"
 )
 # a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
@@ -31,12 +31,12 @@ _QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
 _QUOTED = re.compile(_QUOTED_VALUE)
 #: a word of SQL that joins conditions, and what follows it: a condition, else it is part of a text
 _WORD = re.compile(
-    r"(?<![^\s()&|~])(?P<word>and|or|not)(?=[\s(](?:[\s(]|not\b)*(?P<column>[^\s=<>!&|()~]+)\s*"
+    r"(?<![^\s()&|~])(?:and|or|not)(?=[\s(~](?:[\s(~]|not\b)*(?P<column>[^\s=<>!&|()~]+)\s*"
     r"(?:(?P<sign>[=<>!]|(?<=\s)(?:is\s+(?:not\s+)?null\b|(?:not\s+)?(?:in\s*\(|like\s+')))"
-    r"|(?<=\s)(?:not\s+)?(?:between|like|startswith)\b))|<>",
+    r"|(?<=\s)(?:not\s+)?(?:between|like|startswith)\b))",
     re.IGNORECASE,
 )
-_SYMBOLS = {"and": "&  ", "or": "| ", "not": "~  ", "<>": "!="}
+_SYMBOLS = {"and": "&  ", "or": "| ", "not": "~  "}
 PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
 _JSON_SCALARS = (str, bool, int, float)
 #: levels of conditions within each other, for each of which a copy needs about ten of Python's 1,000 frames
@@ -145,10 +145,7 @@ def parse_text(s: str) -> ConditionText:
     match = _CONDITION.fullmatch(s)
     if match is None:
         problem = "" if s.strip() else ": one is missing before or behind AND (or &)"
-        raise ValueError(
-            f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; expected: column operator value "
-            "(text with & = or ) in quotes, '' for an empty text)"
-        )
+        raise ValueError(describe_syntax(s, problem))
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
     if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
         word = text.partition("'")[0].strip().upper()
@@ -162,9 +159,20 @@ def parse_text(s: str) -> ConditionText:
     return ConditionText(s, column, operator, (text if quoted is None else quoted,))
 
 
+def describe_syntax(s: str, problem: str = "") -> str:
+    """Message about a text that is no comparison."""
+    return (
+        f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; expected: column operator value "
+        "(text with & = or ) in quotes, '' for an empty text)"
+    )
+
+
 def parse_value(s: str, column: str, text: str, dtype: pa.DataType) -> Any:
     """Value in the text of a condition ``s``, in quotes or not; raises ValueError."""
-    convert = arguments.get_str_to_python_converter(dtype)
+    try:
+        convert = arguments.get_str_to_python_converter(dtype)
+    except ValueError as error:
+        raise ValueError(f"Condition {abbreviate_text(repr(s))} on column {column!r}: {error}") from None
     if _QUOTED.fullmatch(text):
         text = text[1:-1].replace(2 * text[0], text[0])
         if arrow.is_text(dtype):
@@ -194,12 +202,12 @@ def replace_words(text: str, types: Mapping[str, pa.DataType]) -> str:
     """Text with symbols for the words of SQL that join conditions, at the same positions.
 
     >>> replace_words("CITY = Bed and Breakfast AND (TEMP <> 5 OR NOT WIND IS NULL)", {})
-    'CITY = Bed and Breakfast &   (TEMP != 5 |  ~   WIND IS NULL)'
+    'CITY = Bed and Breakfast &   (TEMP <> 5 |  ~   WIND IS NULL)'
     """
     # the content of quotes is hidden, so that it is neither replaced nor a word that follows
     unquoted = _QUOTED.sub(lambda quoted: "'" * len(quoted[0]), text)
     for match in _WORD.finditer(unquoted):
-        if match["word"] is None or match["sign"] or match["column"] in types:
+        if match["sign"] or match["column"] in types:
             symbol = _SYMBOLS[match[0].lower()]
             text = text[: match.start()] + symbol + text[match.end() :]
     return text
@@ -344,11 +352,12 @@ _FORMS = tuple(
     )
 )
 #: compared values may be absent, as in "(s == )", and be quoted; what follows is checked by the caller
-_COMPARISON = re.compile(rf"{_COLUMN}\s*(?:==|!=|<=|>=|=|<|>)(?![<>!=])\s*(?:{_QUOTED_VALUE}|[^=&|)'\"]*)")
+_COMPARISON = re.compile(rf"{_COLUMN}\s*(?:==|!=|<>|<=|>=|=|<|>)(?![<>!=])\s*(?:{_QUOTED_VALUE}|[^=&|)'\"]*)")
 _ITEM = re.compile(rf"\s*(?P<item>{_QUOTED_VALUE}|[^,'\"\s](?:[^,'\"]*[^,'\"\s])?)\s*(?:,|$)")
 #: a quote opens a value only behind an operator, a word, a bracket or a comma
 _JOINS = re.compile(
-    rf"(?:[=<>(,]|\s)\s*(?:{_QUOTED_VALUE})|(?P<join>\||(?:^|[&(])\s*~|\s(?:is|in|between|like|startswith)\b)"
+    rf"(?:[=<>(,]|\s)\s*(?:{_QUOTED_VALUE})|(?P<join>\||(?:^|[&(])\s*~|\s(?:is|in|between|like|startswith)\b)",
+    re.IGNORECASE,
 )
 
 

@@ -994,6 +994,11 @@ class _TextReader:
     def make(self, parsed: codec.ConditionText) -> Condition:
         """Condition of its text."""
         column, operator = parsed.column, parsed.operator
+        if operator == "<>":
+            if not self.of_query:
+                # kartothek does not have it
+                raise codec.ConditionSyntaxError(codec.describe_syntax(parsed.text))
+            operator = "!="
         check_names(f"Condition {abbreviate_text(repr(parsed.text))}: ", "column", [column], self.types)
         if operator in ("startswith", "like"):
             text = codec.parse_value(parsed.text, column, parsed.values[0], pa.string())

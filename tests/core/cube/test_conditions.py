@@ -428,6 +428,7 @@ def test_joined_conditions_with_values_that_do_not_fit(text, problem):
 
 DAY, FEBRUARY = datetime.date(2024, 1, 5), pd.Timestamp("2024-02")
 MORE_TYPES = {"n": pa.decimal128(9, 2), "c": pa.time64("us"), "z": pa.timestamp("ns", "Europe/Berlin")}
+MORE_TYPES |= {"y": pa.binary()}
 QUERY_TYPES = {**TYPES, **MORE_TYPES}
 
 
@@ -494,6 +495,8 @@ def test_text_of_queries_on_every_type(text, expected):
         ("s = 'a' or", "; a condition is missing behind or$"),
         ("AND i = 1", "one is missing before or behind AND"),
         ("i = 1 & ", "one is missing before or behind AND"),
+        *((f"s {word} ('a' 'b')", f"Cannot parse condition .* at .*s {word} ") for word in ("in", "IN")),
+        ("y = ff", "^Condition 'y = ff' on column 'y': Values of type binary cannot be written as text"),
     ],
 )
 def test_text_of_queries_that_is_refused(text, problem):
@@ -523,6 +526,8 @@ def test_text_of_queries_that_is_refused(text, problem):
         ('s = "a or i = 2" OR i = 1', (C("s") == "a or i = 2") | (C("i") == 1)),
         ("s IN ('x and i = 1', 'NULL') OR i = 1", C("s").isin(["x and i = 1", "NULL"]) | (C("i") == 1)),
         ("s = Bed and Breakfast AND i = 1", (C("s") == "Bed and Breakfast") & (C("i") == 1)),
+        ("i = 1 AND ~(i = 2 OR NOT ~i = 3)", (C("i") == 1) & (C("i") != 2) & (C("i") != 3)),
+        ("s < a<>b AND s IN (i<>1, b)", (C("s") < "a<>b") & C("s").isin(["i<>1", "b"])),
         (
             "s = a AND i = 1 & f = 2 | b != false",
             ((C("s") == "a") & (C("i") == 1) & (C("f") == 2)) | (C("b") != False),  # noqa: E712

@@ -326,6 +326,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null for standard streams that the caller has closed."""
+    # None for Python, which then fails where a terminal is looked for
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
+
+
 def forget_pipe() -> None:
     """Redirect the standard streams to /dev/null after a broken pipe."""
     # otherwise the interpreter reports a second BrokenPipeError when it flushes them at exit

@@ -136,6 +136,7 @@ class CubeCli(click.Group):
         """Run; print errors as one line and exit, unless ``--debug`` or ``standalone_mode=False``."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        context.open_closed_streams()
         arguments = list(sys.argv[1:] if args is None else args)
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:

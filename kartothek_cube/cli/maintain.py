@@ -470,7 +470,10 @@ def _parse_duration(text: str) -> timedelta | None:
     number = 0.0 if parts is None else float(parts[1])
     if parts is None or (number and not parts[2]):
         usage_error(f"Invalid --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d")
-    return timedelta(**{units[parts[2]]: number}) or None
+    try:
+        return timedelta(**{units[parts[2]]: number}) or None
+    except OverflowError:
+        usage_error(f"Invalid --retention {text!r}: it is longer than any time")
 
 
 # -- compact ---------------------------------------------------------------------------------------

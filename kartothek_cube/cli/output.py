@@ -328,6 +328,8 @@ def choose_format(form: str | None, path: str | None) -> str:
 @contextmanager
 def replace_file(path: str) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``path`` when it is complete; it is deleted after an error."""
+    if not path:
+        usage_error("The output file has no name")
     # pipes and devices cannot be replaced
     is_file = os.path.isfile(path) or not os.path.exists(path)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if is_file else path

@@ -172,7 +172,7 @@ def _limit_rows(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Ta
         return
     # checked before the next table is read
     while limit > 0 and (table := next(tables, None)) is not None:
-        yield table.slice(0, limit)
+        yield table.slice(0, min(limit, len(table)))
         limit -= len(table)
 
 

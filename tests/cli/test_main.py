@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from kartothek_cube.cli import cli
+from kartothek_cube.cli import cli, context
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT, run_python
@@ -91,6 +91,20 @@ def test_without_click():
     done = run_python(code, check=False)
     assert done.returncode == 1
     assert done.stderr == "Error: the command line needs click: pip install 'kartothek_cube[cli]'\n"
+
+
+@pytest.mark.parametrize(
+    "args, code",
+    [(["query", "-o", "csv"], 0), (["query"], 0), (["delete"], context.ABORTED), (["inof"], context.USAGE)],
+)
+def test_streams_that_the_caller_has_closed_are_empty(url, monkeypatch, args, code):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--store", url, "cube", *args])
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
+    assert end.value.code == code
 
 
 @pytest.mark.parametrize(

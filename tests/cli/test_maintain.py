@@ -201,7 +201,7 @@ def test_cleanup(ok, call, garbage, tmp_path):
     assert ok("cube", "cleanup") == "There are no orphaned files to delete.\n"
 
 
-@pytest.mark.parametrize("text", ["24", "a day", "-1h", "1h 5min", ""])
+@pytest.mark.parametrize("text", ["24", "a day", "-1h", "1h 5min", "", "99999999999d"])
 def test_bad_retention(error, text):
     assert "--retention" in error("cube", "cleanup", "--retention", text)
 

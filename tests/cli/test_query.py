@@ -155,11 +155,18 @@ def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, mo
         (["--dimensions", "v1"], "v1"),
         (["--include", "enrich"], "seed"),
         (["--to", "/nowhere/at/all.csv"], "Cannot write"),
+        (["--to", "", "-o", "csv"], "The output file has no name"),
         (["--dimensions", "x"], "Cannot project"),
     ],
 )
 def test_refused(error, options, expected):
     assert expected in error("cube", "query", *options)
+
+
+@pytest.mark.parametrize("output", ["table", "csv"])
+def test_a_limit_may_be_larger_than_any_integer_of_arrow(ok, output):
+    everything = ok("cube", "query", "-o", output, "--dimensions", "d,x")
+    assert ok("cube", "query", "-o", output, "--dimensions", "d,x", "-n", str(2**70)) == everything
 
 
 @pytest.mark.parametrize("where", ["x > 0", "x > 9"])

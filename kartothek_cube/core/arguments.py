@@ -104,7 +104,10 @@ def converter_str(obj: str | bytes) -> str:
     'CITY'
     """
     if isinstance(obj, bytes):
-        return obj.decode("utf-8")
+        try:
+            return obj.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"Object of type bytes is not UTF-8: {obj!r}") from None
     if isinstance(obj, str):
         return str.__str__(obj)  # no subclass, such as numpy.str_ or the member of an enumeration
     raise TypeError(f"Object of type {type(obj).__name__} is not a string: {obj!r}")
@@ -127,7 +130,8 @@ def converter_tuple(obj: Any) -> tuple[Any, ...]:
     """
     if obj is None:
         return ()
-    if isinstance(obj, str | bytes) or not isinstance(obj, Iterable):
+    # an array of NumPy without dimensions is one object
+    if isinstance(obj, str | bytes) or not isinstance(obj, Iterable) or getattr(obj, "ndim", 1) == 0:
         return (obj,)
     return tuple(obj)
 
@@ -210,6 +214,12 @@ def parse_name_set(argument: str, value: str | Iterable[str] | None) -> frozense
 def parse_name_set_optional(argument: str, value: str | Iterable[str] | None) -> frozenset[str] | None:
     """The same; None stays None."""
     return None if value is None else parse_name_set(argument, value)
+
+
+def parse_new_names(argument: str, value: Mapping[str, str] | None) -> dict[str, str]:
+    """The old and new names that a user gave, None for none; errors name the argument."""
+    check_mapping(argument, value, "old to new names")
+    return {parse_name(argument, old): parse_name(argument, new) for old, new in (value or {}).items()}
 
 
 def _check_text(argument: str, expected: str, values: Iterable[object]) -> None:

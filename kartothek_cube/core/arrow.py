@@ -52,7 +52,7 @@ def parse_type(given: TypeInput) -> pa.DataType:
             dtype = _PYTHON_TYPES.get(dtype, dtype)
         if not isinstance(dtype, pa.DataType):
             dtype = pa.Array.from_pandas(pd.Series([], dtype=dtype)).type
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, NotImplementedError):
         dtype = pa.null()
     # `object` and `category` of pandas have no type of their values
     if pat.is_null(dtype.value_type if pat.is_dictionary(dtype) else dtype):

@@ -115,7 +115,12 @@ class ContractRule:
     #: whether it concerns a write as a whole, and not single rows
     of_write: ClassVar[bool] = False
 
-    checked: bool = attrs.field(default=True, kw_only=True, validator=attrs.validators.instance_of(bool))
+    checked: bool = attrs.field(default=True, kw_only=True)
+
+    @checked.validator
+    def _check_checked(self, attribute: object, value: object) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"checked is True or False, got {value!r}")
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._arguments().values()))})"

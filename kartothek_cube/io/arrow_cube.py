@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import parse_names
+from kartothek_cube.core.arguments import parse_name, parse_names
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
@@ -141,7 +141,8 @@ def cube_dataset(
     if dataset_id is None:
         source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
     elif conditions is None and datasets is None:
-        source = CubeSource(cube, store_factory(store), as_of=as_of, dataset_id=dataset_id)
+        name = parse_name("dataset_id", dataset_id)
+        source = CubeSource(cube, store_factory(store), as_of=as_of, dataset_id=name)
     else:
         raise ValueError("Pass either dataset_id, or conditions and datasets, which are those of the cube")
     return LazyDataset(source, schema=arrow_dataset.in_unit(source.read_schema(), timestamp_unit))

@@ -13,7 +13,7 @@ from kartothek_cube.core import arguments, caching, errors, naming, transforms
 from kartothek_cube.core.commit.operation import Status, is_hidden, load_before, status_of
 from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase, DatasetsById
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record, participation_of
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 
@@ -65,7 +65,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStor
     >>> discover_ktk_cube_dataset_ids("geodata", store)
     {'seed'}
     """
-    start = uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
+    start = arguments.parse_name("uuid_prefix", uuid_prefix) + constants.KTK_CUBE_UUID_SEPARATOR
     headers = filter(naming.is_header_key, open_blobs(store).list_dir(start))
     return {name.removeprefix(start).partition(naming.METADATA_BASE_SUFFIX)[0] for name in headers} - {""}
 
@@ -125,6 +125,7 @@ def discover_datasets_unchecked(
     >>> list(discover_datasets_unchecked("geodata", store))
     ['seed']
     """
+    uuid_prefix = arguments.parse_name("uuid_prefix", uuid_prefix)
     requested = arguments.parse_name_set_optional("datasets", filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     listed = _ListedDatasets(
@@ -477,13 +478,14 @@ def discover_cube(
     >>> specification.dimension_columns, list(datasets)
     (('CITY',), ['seed'])
     """
+    uuid_prefix = arguments.parse_name("uuid_prefix", uuid_prefix)
+    requested = arguments.parse_name_set_optional("datasets", filter_ktk_cube_dataset_ids)
     blobs = open_existing(uuid_prefix, store)
-    stored = discover_datasets_unchecked(uuid_prefix, blobs, filter_ktk_cube_dataset_ids)
+    stored = discover_datasets_unchecked(uuid_prefix, blobs, requested)
     if not stored:
-        existing = () if filter_ktk_cube_dataset_ids is None else existing_dataset_ids(uuid_prefix, blobs)
-        if not existing:
+        existing = () if requested is None else existing_dataset_ids(uuid_prefix, blobs)
+        if requested is None or not existing:
             raise cube_not_found(uuid_prefix, blobs)
-        requested = arguments.parse_name_set("datasets", filter_ktk_cube_dataset_ids)
         raise _not_found(uuid_prefix, requested, existing)
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
@@ -572,7 +574,7 @@ def select_datasets(
     """The ``datasets`` argument: all, ids, or loaded headers; those without a schema are absent."""
     ensure_cube(cube)
     if isinstance(datasets, Mapping):
-        return dict(datasets)
+        return check_loaded(datasets)
     blobs = open_existing(cube.uuid_prefix, store)
     requested = arguments.parse_name_set_optional("datasets", datasets)
     if requested is not None and must_exist:
@@ -584,6 +586,18 @@ def select_datasets(
     if not datasets_of_cube:
         check_cube_exists(cube.uuid_prefix, blobs)
     return datasets_of_cube
+
+
+def check_loaded(datasets: Mapping[str, object]) -> dict[str, DatasetMetadata]:
+    """The ``datasets`` argument as loaded headers by id; raises TypeError for others, such as frames."""
+    arguments.parse_names("datasets", datasets.keys())
+    for name, dataset in datasets.items():
+        if not isinstance(dataset, DatasetMetadataBase):
+            kind = type(dataset).__name__
+            raise TypeError(
+                f"datasets has ids, or loaded headers (DatasetMetadata) by id, got {kind} for {name}"
+            )
+    return cast(dict[str, DatasetMetadata], dict(datasets))
 
 
 def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:

@@ -309,22 +309,27 @@ class CopyCube(Generic[StoreT]):
         """Check the copy; nothing is copied yet."""
         cube, source, target = self.cube, self.src_store, self.tgt_store
         check_reopens(target)
-        arguments.check_mapping("renamed_datasets", self.renamed_datasets, "old to new ids")
-        prefix = arguments.parse_name("renamed_cube_prefix", self.renamed_cube_prefix or cube.uuid_prefix)
+        renamed = arguments.parse_new_names("renamed_datasets", self.renamed_datasets)
+        prefix = cube.uuid_prefix
+        if self.renamed_cube_prefix is not None:
+            prefix = arguments.parse_name("renamed_cube_prefix", self.renamed_cube_prefix)
         renamed_cube = cube.copy(uuid_prefix=prefix)
         uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
         if runtime.is_same_store(open_blobs(source), open_blobs(target), uuid):
             raise ValueError("Stores are identical but should not be: a copy needs two different stores")
-        selected = discover.select_datasets(cube, source, self.datasets, must_exist=False)
-        if self.datasets is None and not selected:
+        # of an iterator, the names are read once
+        datasets = self.datasets
+        if not isinstance(datasets, Mapping):
+            datasets = arguments.parse_name_set_optional("datasets", datasets)
+        selected = discover.select_datasets(cube, source, datasets, must_exist=False)
+        if datasets is None and not selected:
             raise discover.cube_not_found(cube.uuid_prefix, open_blobs(source))
-        if self.datasets is not None and not isinstance(self.datasets, Mapping):
-            missing = set(arguments.parse_name_set("datasets", self.datasets)) - set(selected)
+        if isinstance(datasets, frozenset):
+            missing = datasets - set(selected)
             if missing:
                 existing = discover.existing_dataset_ids(cube.uuid_prefix, source)
                 unknown = errors.unknown_names("dataset", missing, existing)
                 raise RuntimeError(f"Cube {cube.uuid_prefix} in the source store: {unknown}")
-        renamed = dict(self.renamed_datasets or {})
         where = "renamed_datasets names datasets that are not copied: "
         errors.check_names(where, "dataset", renamed, selected)
         names = {name: renamed.get(name, name) for name in selected}

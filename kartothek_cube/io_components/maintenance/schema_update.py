@@ -35,14 +35,13 @@ def plan_schema_update(
     """Check the arguments of an update as far as this is possible without the schema."""
     if not (add or drop or rename or widen):
         raise ValueError("Nothing to update: pass add, drop, rename or widen")
-    if rename is not None and not isinstance(rename, Mapping):
-        raise TypeError(f"rename is a dict of old to new names, got {type(rename).__name__}")
+    renamed = arguments.parse_new_names("rename", rename)
     arguments.check_mapping("defaults", defaults, "column to value")
     added, dropped = _to_types("add", add), arguments.parse_names("drop", drop)
     widened = _to_types("widen", widen)
     for name in added.keys() & (defaults or {}).keys():
         _check_range(name, arrow.parse_type((add or {})[name]), (defaults or {})[name])
-    return SchemaUpdate(added, dict(defaults or {}), dropped, dict(rename or {}), widened)
+    return SchemaUpdate(added, dict(defaults or {}), dropped, renamed, widened)
 
 
 def _check_range(column: str, dtype: pa.DataType, default: object) -> None:
@@ -62,6 +61,7 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
         raise TypeError(f"{argument} is a dict of column to type, got {type(columns).__name__}")
     types = {}
     for name, given in columns.items():
+        arguments.parse_name(argument, name)
         if not name or name.startswith("__"):
             raise ValueError(f"{argument}: {name!r} is no name of a column")
         try:

@@ -152,7 +152,8 @@ def run_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
         table = concat_tables(tables, context.scans[0].uuid)
         tables = [kernels.sort_rows(table, context.sort_columns)]
     table = tables[0] if tables else context.output.empty_table()
-    return table if limit is None else table.slice(0, limit)
+    # a limit may be an integer that Arrow does not have
+    return table if limit is None else table.slice(0, min(limit, len(table)))
 
 
 def _block_ends(n_partitions: int, limit: int | None) -> list[int]:

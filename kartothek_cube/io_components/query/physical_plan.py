@@ -522,8 +522,9 @@ def load_datasets(
             raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
         return datasets_as_of(cube, store, as_of, datasets)
     if isinstance(datasets, Mapping):
-        consistency.check_cube(datasets, cube)
-        return dict(datasets)
+        loaded = discover.check_loaded(datasets)
+        consistency.check_cube(loaded, cube)
+        return loaded
     return discover.discover_datasets(cube, store, arguments.parse_name_set_optional("datasets", datasets))
 
 

@@ -420,7 +420,9 @@ def set_contract(
         old = Contract.of(state.uuid, state.metadata).rules
     # rules that are not new keep their marks
     checked = [attrs.evolve(rule, checked=True) for rule in contract.rules]
-    marked = Contract.make(attrs.evolve(rule, checked=check_existing or rule in old) for rule in checked)
+    marked = Contract.make(
+        attrs.evolve(rule, checked=bool(check_existing) or rule in old) for rule in checked
+    )
     change = ChangeSet(
         state.uuid,
         state.table_name,

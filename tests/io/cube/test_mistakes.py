@@ -5,6 +5,7 @@ import logging
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -115,6 +116,20 @@ MISTAKES = {
         TypeError,
     ),
     "datasets that are no names": (query(datasets=[5]), f"datasets {ONE_NAME}", TypeError),
+    "frames as loaded datasets": (
+        query(datasets={"seed": SEED}),
+        "datasets has ids, or loaded headers (DatasetMetadata) by id, got DataFrame for seed",
+        TypeError,
+    ),
+    "an array without dimensions as names": (
+        query(payload_columns=np.array(5)),
+        "payload_columns is one or several names (str), got array(5) of type ndarray",
+        TypeError,
+    ),
+    "names that are no text": (
+        query(partition_by=b"\xff"),
+        "partition_by: Object of type bytes is not UTF-8",
+    ),
     "partition columns that are no names": (
         extend(partition_on={"prices": [5]}),
         f"partition_on of dataset prices {ONE_NAME}",
@@ -224,6 +239,66 @@ def test_a_mistake_is_one_sentence(tmp_path, mistake, name):
     assert INTERNAL.search(message) is None, message
     assert len(message.splitlines()[0]) < 350, message
     assert keys(built) == before
+
+
+def update_schema(**arguments):
+    return lambda s: api.update_schema(CUBE, s, **arguments)
+
+
+def copy(**arguments):
+    return lambda s: api.copy_cube(CUBE, s, memory(), **arguments)
+
+
+IS_NO_NAME = "is a name (str), got 5 of type int"
+FRAMES = {"seed": SEED}
+#: argument of an operation that not all façades have -> call, error and its text
+WRONG_ARGUMENTS = {
+    "a cube as its prefix": (
+        lambda s: api.discover_cube(CUBE, s),
+        TypeError,
+        "uuid_prefix is a name (str), got",
+    ),
+    "frames to count": (lambda s: api.collect_stats(CUBE, s, FRAMES), TypeError, "got DataFrame for seed"),
+    "frames to delete": (lambda s: api.delete_cube(CUBE, s, FRAMES), TypeError, "got DataFrame for seed"),
+    "frames to copy": (copy(datasets=FRAMES), TypeError, "got DataFrame for seed"),
+    "an iterator with a typo": (copy(datasets=iter(["seed", "sed"])), RuntimeError, "unknown dataset sed;"),
+    "an iterator of a typo": (
+        lambda s: api.discover_cube("c", s, datasets=iter(["sed"])),
+        ValueError,
+        "unknown dataset sed; did you mean seed?",
+    ),
+    "an empty prefix": (copy(renamed_cube_prefix=""), ValueError, "uuid_prefix: '' cannot be"),
+    "a new id": (copy(renamed_datasets={"seed": 5}), TypeError, f"renamed_datasets {IS_NO_NAME}"),
+    "a new name": (update_schema(rename={"QTY": 5}), TypeError, f"rename {IS_NO_NAME}"),
+    "a column": (update_schema(add={5: "int64"}), TypeError, f"add {IS_NO_NAME}"),
+    "a type": (update_schema(add={"NEW": []}), TypeError, "add, column NEW: a type is one of Arrow"),
+    "a dataset": (lambda s: api.cube_dataset(CUBE, s, dataset_id=5), TypeError, f"dataset_id {IS_NO_NAME}"),
+    "a unit": (
+        lambda s: api.cube_dataset(CUBE, s, timestamp_unit="min"),
+        ValueError,
+        "timestamp_unit is 's', 'ms', 'us' or 'ns', got 'min'",
+    ),
+    "a flag of a rule": (
+        lambda s: api.set_contract(CUBE, s, "seed", [api.NotNull("QTY", checked="no")]),
+        TypeError,
+        "checked is True or False, got 'no'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+def test_an_error_names_the_argument_and_nothing_is_changed(tmp_path, name):
+    call, kind, text = WRONG_ARGUMENTS[name]
+    store = STORES["memory"](tmp_path)
+    api.build_cube(SEED, CUBE, store)
+    with refuses(store, kind, text):
+        call(store)
+
+
+def test_a_limit_of_rows_may_be_larger_than_any_integer_of_arrow(tmp_path):
+    store = STORES["memory"](tmp_path)
+    api.build_cube(SEED, CUBE, store)
+    assert len(api.query_cube_df(CUBE, store, limit=2**70)) == len(SEED)
 
 
 def copy_without_a_file(store):

@@ -358,7 +358,7 @@ def test_large_files_with_late_materialisation():
             for dtype in ("int6", "object", "category", 5)
         ),
         ({"add": ["n"]}, "add is a dict of column to type, got list"),
-        ({"rename": ["q"]}, "rename is a dict of old to new names, got list"),
+        ({"rename": ["q"]}, "rename should be a dict of old to new names, but is list"),
         ({"add": {"__n": "int64"}}, "'__n' is no name of a column"),
         ({"add": {"KLEE_TS": "int64"}}, "Column KLEE_TS .* the name is reserved"),
         ({"rename": {"q": "__q"}}, "Column __q .* the name is reserved"),

@@ -58,8 +58,6 @@ def plan_index_build(
     stored = {name for schema in schemas.values() for name in schema.names}
     where = f"Column(s) to index could not be found in dataset {current.uuid!r}: "
     errors.check_names(where, "column", columns, stored, error=RuntimeError)
-    # a name that occurs twice is one index
-    columns = list(dict.fromkeys(columns))
     by_table = {
         table: tuple(column for column in columns if column in set(schema.names))
         for table, schema in schemas.items()

@@ -88,12 +88,6 @@ def test_columns_that_cannot_be_indexed(memory, columns, error, text):
     assert snapshot(memory) == before
 
 
-def test_a_column_that_is_named_twice_has_one_index(memory):
-    eager.store_dataframes_as_dataset(memory, "u", [PXY])
-    built = eager.build_dataset_indices(memory, "u", ["x", "x"])
-    assert list(built.load_all_indices(memory).indices) == ["x"]
-
-
 def test_only_the_columns_of_the_index_are_read(memory):
     """Tasks of one partition each, run out of order, give the same indices as one task."""
     eager.store_dataframes_as_dataset(memory, "u", [PXY, PXY], partition_on="p")

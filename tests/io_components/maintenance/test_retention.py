@@ -3,17 +3,14 @@
 import os
 from datetime import datetime, timedelta
 
+import dask
 import pytest
 
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
-from kartothek_cube.io.dask.bag_cube import cleanup_cube_bag
-from kartothek_cube.io.dask.dataframe_cube import cleanup_cube_dataframe
 from kartothek_cube.io.dask.delayed import garbage_collect_dataset__delayed
-from kartothek_cube.io.dask.delayed_cube import cleanup_cube_delayed
 from kartothek_cube.io.eager import garbage_collect_dataset, list_dataset_garbage
 from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, list_cube_garbage, verify_cube
-from kartothek_cube.io.iter_cube import cleanup_cube__iter
 from kartothek_cube.io_components.maintenance.garbage import is_older, retention_cutoff
 from tests.support.cubes import CUBE, frame, keys
 from tests.support.factories import local, memory
@@ -35,38 +32,24 @@ def store(tmp_path):
     return factory
 
 
-def compute(*items):
-    for item in items:
-        item.compute(scheduler="sync")
-
-
-CLEANUP = {
-    "eager": cleanup_cube,
-    "iter": cleanup_cube__iter,
-    "delayed": lambda *args, **kw: compute(cleanup_cube_delayed(*args, **kw)),
-    "bag": lambda *args, **kw: compute(cleanup_cube_bag(*args, **kw)),
-    "dataframe": lambda *args, **kw: compute(cleanup_cube_dataframe(*args, **kw)),
-    "dataset": lambda cube, store, **kw: garbage_collect_dataset(SEED, store, **kw),
-    "dataset delayed": lambda _, store, **kw: compute(*garbage_collect_dataset__delayed(SEED, store, **kw)),
-}
-SEED = "cube++seed"
 #: retention -> files that are left
 LEFT = [(None, set()), (timedelta(0), set()), (HOUR, {YOUNG}), (DAY - HOUR, {YOUNG}), (2 * DAY, {OLD, YOUNG})]
 
 
-@pytest.mark.parametrize(
-    "cleanup, retention, left",
-    [
-        *(("eager", retention, left) for retention, left in LEFT),
-        *(("dataset", retention, left) for retention, left in LEFT),
-        *((cleanup, HOUR, {YOUNG}) for cleanup in CLEANUP if cleanup not in ("eager", "dataset")),
-    ],
-)
-def test_retention(store, cleanup, retention, left):
+@pytest.mark.parametrize("retention, left", LEFT)
+def test_retention(driver, store, retention, left):
     tidy = keys(store) - {OLD, YOUNG}
-    CLEANUP[cleanup](CUBE, store, retention=retention)
+    driver.cleanup_cube(cube=CUBE, store=store, retention=retention)
     assert keys(store) == tidy | left
     assert verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("retention, left", LEFT)
+@pytest.mark.parametrize("collect", [garbage_collect_dataset, garbage_collect_dataset__delayed])
+def test_retention_of_datasets(store, collect, retention, left):
+    tidy = keys(store) - {OLD, YOUNG}
+    dask.compute(collect("cube++seed", store, retention=retention), scheduler="sync")
+    assert keys(store) == tidy | left
 
 
 @pytest.mark.parametrize("ours", [datetime(1980, 1, 1), datetime(2999, 1, 1)])

@@ -3,6 +3,7 @@ import datetime
 import decimal
 import json
 import pickle
+import re
 
 import attrs
 import numpy as np
@@ -95,29 +96,22 @@ def test_interval(start, stop, part):
     assert str(condition) == f"x.in_interval({start}, {stop})"
 
 
+NO_VALUES = [
+    *((null, ValueError, "") for null in NULLS),
+    (C("y"), TypeError, "another column; filter the result, or use SQL"),
+    *((condition, TypeError, "a condition") for condition in (C("y") == 1, Conjunction(None))),
+    *((values, TypeError, r"use isin\(\)") for values in ([1], (1, 2), {1}, np.array([1]))),
+    (np.array(1), TypeError, "unhashable"),
+]
+
+
 @pytest.mark.parametrize(
-    "build, null",
+    "build, value, error, problem",
     # None is "no limit" of an interval
-    [(build, null) for build in BUILDERS for null in NULLS if null is not None or build not in BUILDERS[3:]],
+    [(b, *case) for b in BUILDERS for case in NO_VALUES if case[0] is not None or b not in BUILDERS[3:]],
 )
-def test_null_is_refused(build, null):
-    with pytest.raises(ValueError, match="'x' cannot be compared with"):
-        build(null)
-
-
-@pytest.mark.parametrize("build", BUILDERS)
-@pytest.mark.parametrize(
-    "value, problem",
-    [
-        (C("y"), "another column; filter the result, or use SQL"),
-        *((condition, "a condition") for condition in (C("y") == 1, Conjunction(None))),
-        *((values, r"use isin\(\)") for values in ([1], (1, 2), {1}, np.array([1]))),
-        (np.array(1), "unhashable"),
-    ],
-    ids=repr,
-)
-def test_value_is_one_value(build, value, problem):
-    with pytest.raises(TypeError, match=f"'x' cannot be compared with .*{problem}"):
+def test_value_is_one_value_and_no_null(build, value, error, problem):
+    with pytest.raises(error, match=f"'x' cannot be compared with .*{problem}"):
         build(value)
 
 
@@ -152,23 +146,19 @@ def test_column_name_is_text():
                 build(name)
 
 
-@pytest.mark.parametrize("build", [lambda: Condition("x"), lambda: SimpleCondition("x", 1)])
-def test_abstract_conditions_cannot_be_built(build):
-    with pytest.raises(TypeError, match="abstract"):
-        build()
-
-
 @pytest.mark.parametrize(
-    "use", [lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)]
+    "use, problem",
+    [
+        *((lambda: Condition("x"), "abstract"), (lambda: SimpleCondition("x", 1), "abstract")),
+        (lambda: bool(C("x") == 1), "neither true nor false"),
+        (lambda: 1 <= C("x") < 3, "neither true nor false"),
+        (lambda: (C("x") == 1) and (C("y") == 1), "neither true nor false"),
+        (lambda: C("x") > 1 & C("y") == 2, "Put comparisons in parentheses"),
+        (lambda: C("x") == 1 | C("y") == 2, "Put comparisons in parentheses"),
+    ],
 )
-def test_conditions_have_no_truth(use):
-    with pytest.raises(TypeError, match="neither true nor false"):
-        use()
-
-
-@pytest.mark.parametrize("use", [lambda: C("x") > 1 & C("y") == 2, lambda: C("x") == 1 | C("y") == 2])
-def test_comparisons_without_parentheses_are_refused(use):
-    with pytest.raises(TypeError, match="Put comparisons in parentheses"):
+def test_conditions_are_not_abstract_have_no_truth_and_need_parentheses(use, problem):
+    with pytest.raises(TypeError, match=problem):
         use()
 
 
@@ -186,18 +176,14 @@ def test_conditions_are_values(obj):
         obj < obj  # noqa: B015
 
 
-def test_unknown_methods_of_columns_are_named():
+def test_columns_are_no_values_and_name_unknown_methods():
     with pytest.raises(AttributeError, match=r"column 'x': unknown method isnull; did you mean is_null\?"):
         C("x").isnull()
-    assert copy.copy(C("x")).name == pickle.loads(pickle.dumps(C("x"))).name == "x"
-
-
-def test_columns_are_no_values():
     with pytest.raises(TypeError, match="unhashable"):
         hash(C("x"))
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         C("x").name = "y"
-    assert pickle.loads(pickle.dumps(C("x"))).name == "x"
+    assert copy.copy(C("x")).name == pickle.loads(pickle.dumps(C("x"))).name == "x"
     assert repr(C("x")) == "VirtualColumn(name='x')"
 
 
@@ -271,11 +257,16 @@ def test_conjunction_that_restricts_nothing(conjunction):
 
 TYPES = {"i": pa.int64(), "s": pa.string(), "l": pa.large_string(), "f": pa.float64(), "b": pa.bool_()}
 TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
+QUERY_TYPES = {
+    **TYPES,
+    "n": pa.decimal128(9, 2),
+    "c": pa.time64("us"),
+    "z": pa.timestamp("ns", "Europe/Berlin"),
+    "y": pa.binary(),
+}
+DAY, FEBRUARY = datetime.date(2024, 1, 5), pd.Timestamp("2024-02")
+READ = {
+    Condition.from_string: [
         *((text, C("i") == 1) for text in ("i == 1", "i=1", "(i==1)", "(i == 1", "i == 1)")),
         ("i<=1", C("i") <= 1),
         (" ( i  <= \n 1 ) ", C("i") <= 1),
@@ -297,84 +288,7 @@ TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
         ("l == 'x'", C("l") == "x"),
         ("t >= '2020-01-01 01:02'", C("t") >= pd.Timestamp("2020-01-01 01:02")),
     ],
-)
-def test_condition_from_string(text, expected):
-    assert Condition.from_string(text, TYPES) == expected
-    assert EqualityCondition.from_string(text, TYPES) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", " ", "i", "== 1", "i 1", "i in (1)", "i in 1", "((i == 1))", "x y == 1", "s == a=b", "s == a)b",
-        "i === 1", "i => 1", "s <> x", "s =! x", "i == 1 & i == 2", "i ! 1",
-        "s == 'a", 's == "a', "s == a'", "s == 'it's'", "s == 'a' b", "s == '",
-        "s ==", "s==", "(s =)", "s !=)", "s\xf6 ==", "i <", "s >=)", " s <",
-    ],
-)  # fmt: skip
-def test_condition_from_string_that_is_none(text):
-    with pytest.raises(ValueError, match="Cannot parse condition") as error:
-        Condition.from_string(text, TYPES)
-    assert repr(text) in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text, parts",
-    [
-        ("ii == 1", ["'ii == 1'", "unknown column ii; did you mean i"]),
-        ("i == 1.5", ["'i == 1.5'", "'1.5'", "'i'", "int64"]),
-        ("b == 2", ["'2'", "'b'", "bool"]),
-        ("t == x", ["'x'", "'t'", "timestamp[ns]"]),
-        ("f == nan", ["'f'", "nan"]),
-        ("t == NaT", ["'t'", "NaT"]),
-        ("t == 01.02.2024", ["'01.02.2024'", "write the year first"]),
-        ("d == 2020-01-01", ["date32[day]"]),
-    ],
-)
-def test_condition_from_string_with_a_value_that_does_not_fit(text, parts):
-    with pytest.raises(ValueError) as error:
-        Condition.from_string(text, TYPES)
-    for part in parts:
-        assert part in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == a & b", "s == 'a & i == 1", "s == 'a & s == 'b'",
-     "s == ", "i == 1 & s =="],
-)  # fmt: skip
-def test_conjunction_from_string_that_is_none(text):
-    with pytest.raises(ValueError, match="Cannot parse condition"):
-        Conjunction.from_string(text, TYPES)
-
-
-# texts without what cannot be written, and that look like themselves without quotes
-PLAIN_TEXT = st.text(st.characters(exclude_characters="=)&\"'<>!", exclude_categories=["Cs"])).map(str.strip)
-TEXT_VALUES = {
-    "i": st.integers(),
-    "s": PLAIN_TEXT,
-    "f": st.floats(allow_nan=False),
-    "b": st.booleans(),
-    "t": st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
-}
-COMPARE = st.sampled_from([compare for compare, _ in COMPARISONS.values()])
-
-
-def conditions_on(column: str, values: st.SearchStrategy) -> st.SearchStrategy[Condition]:
-    return st.builds(lambda compare, value: compare(C(column), value), COMPARE, values)
-
-
-CONDITIONS = st.one_of([conditions_on(column, values) for column, values in TEXT_VALUES.items()])
-
-
-@given(st.lists(CONDITIONS, max_size=4).map(Conjunction))
-def test_text_round_trip(conjunction):
-    assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
+    Conjunction.from_string: [
         ("", ()),
         (" \n", ()),
         ("i == 1", C("i") == 1),
@@ -395,46 +309,7 @@ def test_text_round_trip(conjunction):
         ("s == (x | i == 1", (C("s") == "(x") | (C("i") == 1)),
         *((f"s == {text}", C("s") == text) for text in ("this is fine", "a|b")),
     ],
-)
-def test_joined_conditions_from_string(text, expected):
-    assert Conjunction.from_string(text, TYPES) == Conjunction(expected)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["i == 1 |", "| i == 1", "~", "(i == 1 | i == 2", "i == 1 | i == 2)", "i is nul | i == 1",
-     "i in (1 | i == 2", "i == 1 | s == 'a", "s in ('a | i == 1", "i between 1 | i == 2",
-     "s in (a b' c) | i == 1"],
-)  # fmt: skip
-def test_joined_conditions_that_are_none(text):
-    for parse in (Conjunction.from_string, parse_conditions):
-        with pytest.raises(ValueError, match="Cannot parse condition"):
-            parse(text, TYPES)
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("ii is null", "unknown column ii; did you mean i"),
-        ("ii == 1 | i == 1", "unknown column ii; did you mean i"),
-        ("i in (1, x)", "'x' does not fit, column 'i' has type int64"),
-        ("i == x | i == 1", "'x' does not fit, column 'i' has type int64"),
-    ],
-)
-def test_joined_conditions_with_values_that_do_not_fit(text, problem):
-    with pytest.raises(ValueError, match=problem):
-        Conjunction.from_string(text, TYPES)
-
-
-DAY, FEBRUARY = datetime.date(2024, 1, 5), pd.Timestamp("2024-02")
-MORE_TYPES = {"n": pa.decimal128(9, 2), "c": pa.time64("us"), "z": pa.timestamp("ns", "Europe/Berlin")}
-MORE_TYPES |= {"y": pa.binary()}
-QUERY_TYPES = {**TYPES, **MORE_TYPES}
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
+    parse_conditions: [
         ("d in (2024-01-05) | i >= 1.5", C("d").isin([DAY]) | (C("i") >= 1.5)),
         ("~d between 2024-01-05 and '2024-01-05'", (C("d") < DAY) | (C("d") > DAY)),
         ("i == 1152921504606846977.0", C("i") == 2**60 + 1),
@@ -454,15 +329,84 @@ QUERY_TYPES = {**TYPES, **MORE_TYPES}
         ("s == 'a and i > 1'", C("s") == "a and i > 1"),
         ("s between a and b & i > 1", C("s").between("a", "b") & (C("i") > 1)),
         ("s in ('01', \"1\", 2024-01, 1a)", C("s").isin(["01", "1", "2024-01", "1a"])),
+        ("s = New York AND f < 5", (C("s") == "New York") & (C("f") < 5)),
+        ("s == a or i in (1, 2)", (C("s") == "a") | C("i").isin([1, 2])),
+        ("s == a and not b == true", (C("s") == "a") & (C("b") != True)),  # noqa: E712
+        ("s = 'a' OR i = 1 AND f = 2", (C("s") == "a") | ((C("i") == 1) & (C("f") == 2))),
+        ("NOT s = 'a' AND i = 1", (C("s") != "a") & (C("i") == 1)),
+        ("NOT(s = 'a' Or i = 1)and(f = 2)", (C("s") != "a") & (C("i") != 1) & (C("f") == 2)),
+        ("NOT NOT i = 1", C("i") == 1),
+        ("i <> 1 AND s <> '<>'", (C("i") != 1) & (C("s") != "<>")),
+        ("i BETWEEN 1 AND 5 AND s = b", C("i").between(1, 5) & (C("s") == "b")),
+        ("i NOT BETWEEN 1 AND 5 OR s IS NOT NULL", ~C("i").between(1, 5) | C("s").not_null()),
+        ("t BETWEEN '2024-01-01' AND '2024-02-01'", C("t").between(pd.Timestamp("2024-01"), FEBRUARY)),
+        ("i NOT IN (1, 2) AND i NOT IN(3)", ~C("i").isin([1, 2]) & ~C("i").isin([3])),
+        ("s LIKE 'U%' OR s NOT LIKE 'Bad %'", C("s").startswith("U") | ~C("s").startswith("Bad ")),
+        ("s = x AND s LIKE U%", (C("s") == "x") & C("s").startswith("U")),
+        ("s LIKE 'Ulm' AND s LIKE '%'", (C("s") == "Ulm") & C("s").startswith("")),
+        ("s = 'O''Neill AND i = 2' AND i = 1", (C("s") == "O'Neill AND i = 2") & (C("i") == 1)),
+        ('s = "a or i = 2" OR i = 1', (C("s") == "a or i = 2") | (C("i") == 1)),
+        ("s IN ('x and i = 1', 'NULL') OR i = 1", C("s").isin(["x and i = 1", "NULL"]) | (C("i") == 1)),
+        ("s = Bed and Breakfast AND i = 1", (C("s") == "Bed and Breakfast") & (C("i") == 1)),
+        ("i = 1 AND ~(i = 2 OR NOT ~i = 3)", (C("i") == 1) & (C("i") != 2) & (C("i") != 3)),
+        ("s < a<>b AND s IN (i<>1, b)", (C("s") < "a<>b") & C("s").isin(["i<>1", "b"])),
+        (
+            "s = a AND i = 1 & f = 2 | b != false",
+            ((C("s") == "a") & (C("i") == 1) & (C("f") == 2)) | (C("b") != False),  # noqa: E712
+        ),
     ],
-)
-def test_text_of_queries_on_every_type(text, expected):
-    assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
+}
 
 
-@pytest.mark.parametrize(
-    "text, problem",
-    [
+def lines_of(table):
+    """The function that reads a text, and the line."""
+    return [(read, *line) for read, lines in table.items() for line in lines]
+
+
+@pytest.mark.parametrize("read, text, expected", lines_of(READ))
+def test_conditions_from_text(read, text, expected):
+    assert Conjunction(read(text, QUERY_TYPES)) == Conjunction(expected)
+    if read is parse_conditions and "'" not in text:
+        lower_text = text.replace("AND", "and").replace("OR", "or").replace("NOT", "not")
+        assert parse_conditions(lower_text, QUERY_TYPES) == Conjunction(expected)
+
+
+NO_CONDITION = [
+    "", " ", "i", "== 1", "i 1", "i in (1)", "i in 1", "((i == 1))", "x y == 1", "s == a=b", "s == a)b",
+    "i === 1", "i => 1", "s <> x", "s =! x", "i == 1 & i == 2", "i ! 1",
+    "s == 'a", 's == "a', "s == a'", "s == 'it's'", "s == 'a' b", "s == '",
+    "s ==", "s==", "(s =)", "s !=)", "s\xf6 ==", "i <", "s >=)", " s <",
+]  # fmt: skip
+NO_CONJUNCTION = [
+    "i == 1 &", "& i == 1", "i == 1 && i == 2", "s == a & b", "s == 'a & i == 1", "s == 'a & s == 'b'",
+    "s == ", "i == 1 & s ==",
+]  # fmt: skip
+NOT_JOINED = [
+    "i == 1 |", "| i == 1", "~", "(i == 1 | i == 2", "i == 1 | i == 2)", "i is nul | i == 1",
+    "i in (1 | i == 2", "i == 1 | s == 'a", "s in ('a | i == 1", "i between 1 | i == 2",
+    "s in (a b' c) | i == 1",
+]  # fmt: skip
+REFUSED = {
+    Condition.from_string: [
+        *((text, f"Cannot parse condition {re.escape(repr(text))}") for text in NO_CONDITION),
+        ("ii == 1", "'ii == 1'.*unknown column ii; did you mean i"),
+        ("i == 1.5", "'i == 1.5'.*'1.5'.*'i'.*int64"),
+        ("b == 2", "'2'.*'b'.*bool"),
+        ("t == x", r"'x'.*'t'.*timestamp\[ns\]"),
+        ("f == nan", "'f'.*nan"),
+        ("t == NaT", "'t'.*NaT"),
+        ("t == 01.02.2024", "'01.02.2024'.*write the year first"),
+        ("d == 2020-01-01", r"date32\[day\]"),
+    ],
+    Conjunction.from_string: [
+        *((text, "Cannot parse condition") for text in (*NO_CONJUNCTION, *NOT_JOINED)),
+        ("ii is null", "unknown column ii; did you mean i"),
+        ("ii == 1 | i == 1", "unknown column ii; did you mean i"),
+        ("i in (1, x)", "'x' does not fit, column 'i' has type int64"),
+        ("i == x | i == 1", "'x' does not fit, column 'i' has type int64"),
+    ],
+    parse_conditions: [
+        *((text, "Cannot parse condition") for text in NOT_JOINED),
         *((f"{c} in (x, 1)", f"'x' does not fit, column '{c}' has") for c in "ifbtdncz"),
         *((f"{c} == x", f"'x' does not fit, column '{c}' has") for c in "ifbtdncz"),
         *((f"{c} between x and y", f"'x' does not fit, column '{c}' has") for c in "ifbtdncz"),
@@ -498,46 +442,37 @@ def test_text_of_queries_on_every_type(text, expected):
         *((f"s {word} ('a' 'b')", f"Cannot parse condition .* at .*s {word} ") for word in ("in", "IN")),
         ("y = ff", "^Condition 'y = ff' on column 'y': Values of type binary cannot be written as text"),
     ],
-)
-def test_text_of_queries_that_is_refused(text, problem):
+}
+
+
+@pytest.mark.parametrize("read, text, problem", lines_of(REFUSED))
+def test_text_that_is_refused(read, text, problem):
     with pytest.raises(ValueError, match=problem):
-        parse_conditions(text, QUERY_TYPES)
+        read(text, QUERY_TYPES)
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("s = New York AND f < 5", (C("s") == "New York") & (C("f") < 5)),
-        ("s == a or i in (1, 2)", (C("s") == "a") | C("i").isin([1, 2])),
-        ("s == a and not b == true", (C("s") == "a") & (C("b") != True)),  # noqa: E712
-        ("s = 'a' OR i = 1 AND f = 2", (C("s") == "a") | ((C("i") == 1) & (C("f") == 2))),
-        ("NOT s = 'a' AND i = 1", (C("s") != "a") & (C("i") == 1)),
-        ("NOT(s = 'a' Or i = 1)and(f = 2)", (C("s") != "a") & (C("i") != 1) & (C("f") == 2)),
-        ("NOT NOT i = 1", C("i") == 1),
-        ("i <> 1 AND s <> '<>'", (C("i") != 1) & (C("s") != "<>")),
-        ("i BETWEEN 1 AND 5 AND s = b", C("i").between(1, 5) & (C("s") == "b")),
-        ("i NOT BETWEEN 1 AND 5 OR s IS NOT NULL", ~C("i").between(1, 5) | C("s").not_null()),
-        ("t BETWEEN '2024-01-01' AND '2024-02-01'", C("t").between(pd.Timestamp("2024-01"), FEBRUARY)),
-        ("i NOT IN (1, 2) AND i NOT IN(3)", ~C("i").isin([1, 2]) & ~C("i").isin([3])),
-        ("s LIKE 'U%' OR s NOT LIKE 'Bad %'", C("s").startswith("U") | ~C("s").startswith("Bad ")),
-        ("s = x AND s LIKE U%", (C("s") == "x") & C("s").startswith("U")),
-        ("s LIKE 'Ulm' AND s LIKE '%'", (C("s") == "Ulm") & C("s").startswith("")),
-        ("s = 'O''Neill AND i = 2' AND i = 1", (C("s") == "O'Neill AND i = 2") & (C("i") == 1)),
-        ('s = "a or i = 2" OR i = 1', (C("s") == "a or i = 2") | (C("i") == 1)),
-        ("s IN ('x and i = 1', 'NULL') OR i = 1", C("s").isin(["x and i = 1", "NULL"]) | (C("i") == 1)),
-        ("s = Bed and Breakfast AND i = 1", (C("s") == "Bed and Breakfast") & (C("i") == 1)),
-        ("i = 1 AND ~(i = 2 OR NOT ~i = 3)", (C("i") == 1) & (C("i") != 2) & (C("i") != 3)),
-        ("s < a<>b AND s IN (i<>1, b)", (C("s") < "a<>b") & C("s").isin(["i<>1", "b"])),
-        (
-            "s = a AND i = 1 & f = 2 | b != false",
-            ((C("s") == "a") & (C("i") == 1) & (C("f") == 2)) | (C("b") != False),  # noqa: E712
-        ),
-    ],
-)
-def test_words_of_sql_join(text, expected):
-    assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
-    lower_text = text.replace("AND", "and").replace("OR", "or").replace("NOT", "not")
-    assert parse_conditions(lower_text, QUERY_TYPES) == Conjunction(expected) or "'" in text
+# texts without what cannot be written, and that look like themselves without quotes
+PLAIN_TEXT = st.text(st.characters(exclude_characters="=)&\"'<>!", exclude_categories=["Cs"])).map(str.strip)
+TEXT_VALUES = {
+    "i": st.integers(),
+    "s": PLAIN_TEXT,
+    "f": st.floats(allow_nan=False),
+    "b": st.booleans(),
+    "t": st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
+}
+COMPARE = st.sampled_from([compare for compare, _ in COMPARISONS.values()])
+
+
+def conditions_on(column: str, values: st.SearchStrategy) -> st.SearchStrategy[Condition]:
+    return st.builds(lambda compare, value: compare(C(column), value), COMPARE, values)
+
+
+CONDITIONS = st.one_of([conditions_on(column, values) for column, values in TEXT_VALUES.items()])
+
+
+@given(st.lists(CONDITIONS, max_size=4).map(Conjunction))
+def test_text_round_trip(conjunction):
+    assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
 
 
 JOINED = [
@@ -659,39 +594,24 @@ DF.index = [5, 7, 6, 5]
 @pytest.mark.parametrize(
     "condition, rows",
     [
-        (C("f") != 1.0, [2, 4]),
-        (C("f") < 3.0, [1, 2]),
-        (C("s") != "a", [3, 4]),
-        (C("s").isin(["a", "x"]), [1]),
-        (C("s").isin([]), []),
-        (C("t") >= pd.Timestamp("2020-01-02"), [2, 3]),
-        (C("i").in_interval(2, 4), [2, 3]),
-        (C("i") >= 1.5, [2, 3, 4]),
-        (C("f") > 1, [2, 4]),
-        (C("t") > "2020-01-02", [3]),
-        (C("s").is_null(), [2]),
-        (C("f").is_null() | C("t").is_null(), [3, 4]),
-        (~C("k").is_null() & ~(C("k") == "b"), [2]),
-        (C("s").startswith("a") | (C("i") > 3), [1, 4]),
+        *((C("s").isin([]), []), (C("s").isin(["a", "x"]), [1]), (~C("s").isin(["a", "x"]), [3, 4])),
         (~C("s").startswith("a"), [3, 4]),
-        (~C("s").isin(["a", "x"]), [3, 4]),
-        (C("f").between(1, 2.5), [1, 2]),
-        (~C("f").between(1, 2.5), [4]),
-        (~(C("i").in_interval(2, 4) & (C("f") > 1.0)), [1, 4]),
+        *((C("i") >= 1.5, [2, 3, 4]), (C("f") > 1, [2, 4]), (C("f").is_null() | C("t").is_null(), [3, 4])),
+        *((C("s").startswith("a") | (C("i") > 3), [1, 4]), (C("f").between(1, 2.5), [1, 2])),
+        (C("t") >= pd.Timestamp("2020-01-02"), [2, 3]),
+        (C("t") > "2020-01-02", [3]),
+        (~C("k").is_null() & ~(C("k") == "b"), [2]),
+        (C("k") > "a", [1, 4]),
+        (C("k") != "b", [2]),
         (~C("i").in_interval(), []),
         ((C("i") > 9) | C("f").in_interval(), [1, 2, 3, 4]),
         (C("i").in_interval(2), [2, 3, 4]),
-        (C("i").in_interval(4, 2), []),
-        (C("k") > "a", [1, 4]),
-        (C("k") != "b", [2]),
-        ((C("f") != 1.0) & (C("s") != "c"), []),
-        ((C("i") > 1) & (C("f") > 0.0), [2, 4]),
         ((C("i") > 1) & C("f").in_interval(), [2, 3, 4]),
-        ((C("i") > 1) & (C("i") < 4) & (C("i") != 2), [3]),
     ],
     ids=str,
 )
 def test_filter_df(condition, rows):
+    """What test_query_boolean_conditions.py does not draw: categories, timestamps, open intervals."""
     pd.testing.assert_frame_equal(condition.filter_df(DF), DF[DF["i"].isin(rows)])
 
 

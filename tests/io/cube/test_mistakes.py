@@ -276,7 +276,7 @@ WRONG_ARGUMENTS = {
     "a unit": (
         lambda s: api.cube_dataset(CUBE, s, timestamp_unit="min"),
         ValueError,
-        "timestamp_unit is 's', 'ms', 'us' or 'ns', got 'min'",
+        "timestamp_unit is one of 's', 'ms', 'us', 'ns', got 'min'",
     ),
     "a flag of a rule": (
         lambda s: api.set_contract(CUBE, s, "seed", [api.NotNull("QTY", checked="no")]),

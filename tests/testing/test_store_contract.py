@@ -1,89 +1,40 @@
 """The contract of stores: the documented example passes; a store that breaks the contract fails."""
 
-import itertools
+import doctest
+import re
 import subprocess
 import sys
-import threading
+from typing import Any
 
-import attrs
 import pandas as pd
 import pytest
-from simplekv.decorator import PrefixDecorator
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.store import (
-    Blob,
-    BlobStore,
-    PreconditionFailed,
-    check_key,
-    check_keys,
-    check_prefix,
-    open_blobs,
-    register_scheme,
-)
-from kartothek_cube.core.utils import ensure_store
+from kartothek_cube.core.store import open_blobs, register_scheme
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, cleanup_cube, delete_cube, query_cube
-from kartothek_cube.testing import CompareAndSwapContract, StoreContract
+from kartothek_cube.testing import CompareAndSwapContract
 from tests.support.paths import ROOT
 
-
-class TestExample(StoreContract):
-    """The example of docs/stores.rst."""
-
-    @pytest.fixture
-    def store(self, tmp_path):
-        return PrefixDecorator("prefix/", ensure_store(f"hfs://{tmp_path}"))
+#: what the examples of docs/stores.rst define
+EXAMPLES: dict[str, Any] = {"__name__": __name__}
+for example in doctest.DocTestParser().get_examples((ROOT / "docs/stores.rst").read_text()):
+    if re.match(r"import |from .* import |class ", example.source):
+        exec(example.source, EXAMPLES)  # noqa: S102 (our own documentation)
 
 
-@attrs.frozen
-class MemoryStore(BlobStore):
-    """That of docs/stores.rst, with the methods that a store must have."""
-
-    blobs: dict = attrs.field(factory=dict)
-    lock: threading.RLock = attrs.field(factory=threading.RLock)
-    versions: itertools.count = attrs.field(factory=itertools.count)
-
-    def get_with_token(self, key):
-        return self.blobs[check_key(key)]
-
-    def size(self, key):
-        return len(self.get(key))
-
-    def put(self, key, data, *, durable=False):
-        self.blobs[check_key(key)] = bytes(data), next(self.versions)
-
-    def put_if(self, key, data, token):
-        with self.lock:
-            if self.blobs.get(check_key(key), (b"", None))[1] != token:
-                raise PreconditionFailed(key)
-            self.put(key, data)
-            return self.blobs[key][1]
-
-    def delete_if(self, key, token):
-        with self.lock:
-            if self.blobs.get(check_key(key), (b"", None))[1] != token or token is None:
-                raise PreconditionFailed(key)
-            del self.blobs[key]
-
-    def delete(self, keys):
-        with self.lock:
-            for key in check_keys(keys):
-                self.blobs.pop(key, None)
-
-    def list(self, prefix):
-        check_prefix(prefix)
-        return [Blob(key) for key in sorted(self.blobs.copy()) if key.startswith(prefix)]
+class TestExample(EXAMPLES["TestMyStore"]):
+    """The test in docs/stores.rst."""
 
 
 class TestMemoryStore(CompareAndSwapContract):
-    """A store of its author, without simplekv."""
+    """The store in docs/stores.rst, which is none of simplekv."""
 
-    driver = MemoryStore
+    driver = EXAMPLES["MemoryStore"]
 
     @pytest.fixture
     def store(self):
-        return MemoryStore()
+        return self.driver()
 
     def test_cube(self, store):
         cube = Cube(["p"], uuid_prefix="cube", partition_columns=["k"])

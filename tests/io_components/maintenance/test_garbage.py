@@ -13,7 +13,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage
-from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory
@@ -29,36 +29,6 @@ def store():
     store = memory()
     api.store_dataframes_as_dataset(Same.of(store), "data", [frame(1)], secondary_indices=["i1"])
     return store
-
-
-def _collect_beside(store, moment, writer):
-    """Find the file of a writer to be garbage, and delete it before, while or after it is committed."""
-    garbage = [blob.key for blob in api.list_dataset_garbage("data", Same.of(store))]
-    assert [key for key in garbage if key.endswith(".parquet")] == garbage != []
-    if moment == "before":
-        writer()
-    beside = FaultyStore(store).fail("delete", error=writer) if moment == "during" else store
-    delete_garbage(Same.of(beside), garbage)
-    if moment == "after":
-        writer()
-
-
-@pytest.mark.parametrize("moment", ["before", "during", "after"])
-def test_a_commit_refers_to_no_file_that_goes(store, moment):
-    plan = UpdateDataset(Same.of(store), "data").plan()
-    results = [write_part(plan, frame(2))]
-    outcome = []
-
-    def commit():
-        try:
-            finish_dataset_write(plan, results)
-            outcome.append("committed")
-        except ConcurrentWriteError as error:
-            outcome.append("refused" if "retention" in str(error) else str(error))
-
-    _collect_beside(store, moment, commit)
-    assert outcome == ["committed" if moment == "before" else "refused"]
-    assert api.read_table("data", Same.of(store)).x.tolist() == ([1, 2] if moment == "before" else [1])
 
 
 def test_the_header_is_as_it_was_but_for_its_id(store):
@@ -99,7 +69,11 @@ def test_an_overwrite_keeps_the_add_tombstones(store):
         with pytest.raises(ConcurrentWriteError, match="retention"):
             finish_dataset_write(plan, results)
 
-    _collect_beside(store, "during", overwrite_and_commit)
+    # before the commit, its file is garbage
+    garbage = [blob.key for blob in api.list_dataset_garbage("data", Same.of(store))]
+    assert [key for key in garbage if key.endswith(".parquet")] == garbage != []
+    beside = FaultyStore(store).fail("delete", error=overwrite_and_commit)
+    delete_garbage(Same.of(beside), garbage)
     assert api.read_table("data", Same.of(store)).x.tolist() == [3]
 
 
@@ -121,20 +95,17 @@ def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(
     assert sorted(api.read_table("data", Same.of(store)).x) == [1, 2, 3]
 
 
-def test_a_first_commit_whose_files_went(monkeypatch):
-    """There is no header that could hold marks: the commit looks again when it has put one."""
+@pytest.mark.parametrize("key", ["_common_metadata", "by-dataset-metadata"])
+def test_a_first_commit_whose_files_went(key):
+    """There is no header that could hold tombstones: the commit looks again when it has put one."""
     store = memory()
-    plan = StoreDataset(Same.of(store), "data").plan()
-    results = [write_part(plan, frame(1))]
-    original = header_store.compare_and_swap_header
 
-    def swap(*args):
+    def collect():
         delete_garbage(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
-        original(*args)
 
-    monkeypatch.setattr(header_store, "compare_and_swap_header", swap)
+    slow = FaultyStore(store).fail("put", key=key, error=collect)
     with pytest.raises(ConcurrentWriteError, match="retention"):
-        finish_dataset_write(plan, results)
+        api.store_dataframes_as_dataset(Same.of(slow), "data", [frame(1)])
     assert "data.by-dataset-metadata.json" not in store.keys()
 
 

@@ -1,14 +1,14 @@
+"""Which partitions a read needs, exactly; tests/io/dataset/test_properties.py shows that no row is lost."""
+
 import datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.expressions import to_tree, tree_mask
-from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.expressions import to_tree
+from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import open_blobs
@@ -108,34 +108,3 @@ def test_just_the_needed_indices_are_loaded():
     blobs.delete([ds.indices["w"].index_storage_key])
     with pytest.raises(KeyError):
         ds.load_indices(["w"], blobs)
-
-
-ROWS = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.sampled_from(["x", "y", None])), max_size=3)
-IN = st.sampled_from(["in", "not in"])
-LITERALS = st.one_of(
-    st.tuples(st.just("p"), st.sampled_from(["==", "!=", "<", ">="]), st.integers(0, 3)),
-    st.tuples(st.just("v"), st.sampled_from(["==", "!=", "<", ">="]), st.integers(-1, 2)),
-    st.tuples(st.just("v"), IN, st.lists(st.sampled_from([0, 1, 7, None]), max_size=2)),
-    st.tuples(st.just("w"), st.sampled_from(["==", "!="]), st.sampled_from(["x", "y", None])),
-    st.tuples(st.just("w"), IN, st.lists(st.sampled_from(["x", None]), max_size=2)),
-)
-PREDICATES = st.lists(st.lists(LITERALS, min_size=1, max_size=3), min_size=1, max_size=3)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), ROWS), max_size=4), PREDICATES, st.booleans())
-@settings(max_examples=150, deadline=None)
-def test_no_matching_row_is_lost(files, predicates, indexed):
-    labels = [f"p={p}/{i}" for i, (p, _) in enumerate(files)]
-    rows = [(i, p, v, w) for i, (p, content) in enumerate(files) for v, w in content]
-    schema = pa.schema([*((name, pa.int64()) for name in ("file", "p", "v")), ("w", pa.string())])
-    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
-    names = pa.array(labels, pa.string()).take(table["file"].combine_chunks())
-    indices = {}
-    for column in ("v", "w") if indexed else ():
-        pairs = IndexColumns.from_pairs(table[column].combine_chunks(), names)
-        indices[column] = ExplicitSecondaryIndex(column, pairs)
-    partitions = PartitionTable.from_labels("u", "table", labels)
-    ds = DatasetMetadata("u", partitions, indices=indices, partition_keys=["p"], schema=SCHEMA)
-    found = set(select_partitions(ds, to_tree(predicates)).tolist())
-    matching = set(table.filter(tree_mask(table, to_tree(predicates)))["file"].to_pylist())
-    assert matching <= found

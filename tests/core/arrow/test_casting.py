@@ -5,8 +5,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kartothek_cube.core import arrow
 
@@ -89,26 +87,6 @@ def test_parse_texts(dtype, texts, expected):
 
 def test_parse_bytes_that_are_no_text():
     assert arrow.parse_texts(pa.array([b"\xff\0"]), pa.binary()).to_pylist() == [b"\xff\0"]
-
-
-@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
-@given(st.lists(st.integers(-(2**62), 2**62)))
-@settings(max_examples=30, deadline=None)
-def test_parse_texts_of_time_stamps(zone, nanoseconds):
-    stamps = pd.to_datetime(pd.Series(nanoseconds, dtype="int64"), unit="ns", utc=zone is not None)
-    stamps = stamps if zone is None else stamps.dt.tz_convert(zone)
-    texts = pa.array([str(stamp) for stamp in stamps], pa.string())
-    result = arrow.parse_texts(texts, pa.timestamp("ms", zone))
-    assert result.type == pa.timestamp("ns", zone)
-    assert result.cast(pa.int64()).to_pylist() == nanoseconds
-
-
-@given(st.lists(st.floats(allow_nan=False)), st.lists(st.integers(-(2**63), 2**63 - 1)))
-@settings(max_examples=30, deadline=None)
-def test_parse_texts_of_numbers(floats, ints):
-    for dtype, numbers in ((pa.float64(), floats), (pa.int64(), ints)):
-        texts = pa.array(list(map(str, numbers)), pa.string())
-        assert arrow.parse_texts(texts, dtype).to_pylist() == numbers
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ A value is what `plain` makes of it: dates and timestamps are timestamps, every 
 import datetime
 import decimal
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,6 +99,8 @@ class Dataset:
     indexed: frozenset[str] = frozenset()
     #: columns of which a type was ever written; pandas tells none of nothing but None
     typed: set[str] = field(default_factory=set)
+    #: bits of columns of numbers, in the widest file since the dataset was created or emptied
+    bits: dict[str, int] = field(default_factory=dict)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Commit rows."""
@@ -107,6 +110,12 @@ class Dataset:
         """Remove the partitions that meet those of the conditions that are on keys of the dataset."""
         own = [p for p in literals if p[0] in self.partition_on and p[0] in cube.partition_columns]
         self.rows = [row for row in self.rows if not all(holds(row, p) for p in own)]
+        if not self.rows:
+            self.bits = {}
+
+    def bits_of(self, column: str) -> int:
+        """Bits of a column of numbers; keys of partitions are as wide as can be."""
+        return 64 if column in self.partition_on else self.bits.get(column, 64)
 
 
 @dataclass(frozen=True)
@@ -122,10 +131,11 @@ class Query:
 
 @dataclass
 class Answer:
-    """The groups of rows, the columns in order, and the kind of each column; None for one without a type."""
+    """The groups of rows, the columns in order, and kind and bits of each column."""
 
     columns: list[str]
     kinds: dict[str, str]
+    bits: dict[str, int]
     groups: list[list[Row]]
 
 
@@ -184,7 +194,10 @@ def answer_query(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answ
             groups.setdefault(group, []).append(row)
     columns = sorted(output)
     kinds = {c: _kind(chosen, c) for c in columns}
-    return Answer(columns, kinds, [groups[group] for group in sorted(groups)])
+    # the types of dimensions are those of the seed
+    owners = {c: next(ds for ds in (seed, *chosen.values()) if c in ds.kinds) for c in columns}
+    bits = {c: owner.bits_of(c) for c, owner in owners.items()}
+    return Answer(columns, kinds, bits, [groups[group] for group in sorted(groups)])
 
 
 def _cell(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
@@ -222,12 +235,13 @@ def _kind(chosen: dict[str, Dataset], column: str) -> str:
 # comparison --------------------------------------------------------------------------------------
 
 
-#: types of columns that can have gaps in some group
-NULLABLE = {"int64": "Int64", "uint64": "UInt64", "bool": "boolean"}
+def nullable_type(dtype: str) -> str | None:
+    """The type of a column that can have gaps in some group."""
+    return {"i": dtype.replace("i", "I"), "u": dtype.replace("ui", "UI"), "b": "boolean"}.get(dtype[0])
 
 
-def compare(found: pd.DataFrame, expected: Answer, number: int, narrow: bool) -> str | None:
-    """Say how a frame differs from a group of the answer; with ``narrow``, numbers may be narrower."""
+def compare(found: pd.DataFrame, expected: Answer, number: int) -> str | None:
+    """Say how a frame differs from a group of the answer."""
     rows = expected.groups[number]
     if list(found.columns) != expected.columns:
         return f"columns are {list(found.columns)} instead of {expected.columns}"
@@ -239,11 +253,11 @@ def compare(found: pd.DataFrame, expected: Answer, number: int, narrow: bool) ->
         kind = KINDS[expected.kinds[column]]
         values = [row[column] for row in rows]
         nulls = any(value is None for value in values)
-        dtype = (nulls and kind.dtype_with_nulls) or kind.dtype
+        plain = type_of(expected, column)
+        dtype = (nulls and kind.dtype_with_nulls) or plain
         got_dtype = str(found[column].dtype)
-        wider = narrow and kind.narrow and _family(got_dtype) in {_family(kind.dtype), _family(dtype)}
-        nullable = got_dtype == NULLABLE.get(kind.dtype)  # in groups, and for integers with many digits
-        if got_dtype != dtype and not wider and not nullable:
+        nullable = got_dtype == nullable_type(plain)  # in groups, and for integers with many digits
+        if got_dtype != dtype and not nullable:
             return f"column {column} is {got_dtype} instead of {dtype}: {list(found[column])[:5]}"
         wanted = [_as_pandas(value, got_dtype) for value in values]
         got = [_plain(value) for value in found[column]]
@@ -252,15 +266,15 @@ def compare(found: pd.DataFrame, expected: Answer, number: int, narrow: bool) ->
     return None
 
 
-def compare_table(found: pa.Table, expected: Answer, number: int, narrow: bool) -> str | None:
+def compare_table(found: pa.Table, expected: Answer, number: int) -> str | None:
     """Say how an Arrow table differs from a group of the answer."""
     rows = expected.groups[number]
     if found.column_names != expected.columns:
         return f"columns are {found.column_names} instead of {expected.columns}"
     for column in expected.columns:
         kind = KINDS[expected.kinds[column]]
-        dtype = found.schema.field(column).type
-        if str(dtype) != str(kind.arrow) and not (narrow and kind.narrow):
+        dtype = str(found.schema.field(column).type).replace("float", "float32").replace("double", "float64")
+        if dtype != _with_bits(str(kind.arrow).replace("double", "float64"), expected.bits[column]):
             return f"column {column} is {dtype} instead of {kind.arrow}"
         got = found.column(column).to_pylist()
         # Arrow tells a number that is not known (NaN) from none at all; for the library both are missing
@@ -270,8 +284,13 @@ def compare_table(found: pa.Table, expected: Answer, number: int, narrow: bool) 
     return None
 
 
-def _family(dtype: str) -> str:
-    return dtype.rstrip("0123456789")
+def type_of(expected: Answer, column: str) -> str:
+    """The type of a column of pandas, without nulls."""
+    return _with_bits(KINDS[expected.kinds[column]].dtype, expected.bits[column])
+
+
+def _with_bits(dtype: str, bits: int) -> str:
+    return re.sub(r"(?<=int|oat)64$", str(bits), dtype)
 
 
 def _as_pandas(value: Any, dtype: str) -> Any:

@@ -83,10 +83,19 @@ def local(tmp_path):
     return open_blobs(f"hfs://{tmp_path}")
 
 
-def put(blobs, key, table, **options):
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **options)
-    blobs.put(key, sink.getvalue().to_pybytes())
+@pytest.fixture(params=["disk", "memory"])
+def blobs(request, local):
+    return local if request.param == "disk" else open_blobs(memory())
+
+
+def put(blobs, *tables, **options):
+    """Write a file per table, and return their keys: d/a.parquet, d/b.parquet, ..."""
+    keys = [f"d/{name}.parquet" for name, _ in zip("abcde", tables)]
+    for key, table in zip(keys, tables, strict=True):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), sink, **options)
+        blobs.put(key, sink.getvalue().to_pybytes())
+    return keys
 
 
 def scan_one(blobs, keys, columns=None, schema=None, **options):
@@ -95,14 +104,10 @@ def scan_one(blobs, keys, columns=None, schema=None, **options):
     return rows
 
 
-@pytest.mark.parametrize("where", ["disk", "memory"])
 @pytest.mark.parametrize("dtype", VALUES, ids=str)
-def test_types(dtype, where, local):
-    blobs = local if where == "disk" else open_blobs(memory())
+def test_types(dtype, blobs):
     table = pa.table({"x": pa.array([*VALUES[dtype], None], dtype), "row": range(len(VALUES[dtype]) + 1)})
-    keys = ["d/a.parquet", "d/b.parquet"]
-    for key in keys:
-        put(blobs, key, table)
+    keys = put(blobs, table, table)
     schema = pq.read_schema(pa.BufferReader(blobs.get(keys[0])))
     found = scan_one(blobs, keys, ["row", "x"], schema)
     expected = pa.concat_tables([read_file(blobs, key, ["row", "x"], schema=schema) for key in keys])
@@ -133,9 +138,7 @@ def test_files_of_different_types(local, narrow, wide, first):
     narrow_sample = [None, None] if pa.types.is_null(narrow) else sample
     tables = [pa.table({"x": pa.array(narrow_sample, narrow)}), pa.table({"x": pa.array(sample, wide)})]
     tables = tables if first == "narrow" else tables[::-1]
-    for key, table in zip(["d/a.parquet", "d/b.parquet"], tables, strict=True):
-        put(local, key, table)
-    found = scan_one(local, ["d/a.parquet", "d/b.parquet"], schema=pa.schema([("x", wide)]))
+    found = scan_one(local, put(local, *tables), schema=pa.schema([("x", wide)]))
     assert found.table.schema.types == [wide]
     assert found.table["x"].to_pylist() == tables[0]["x"].to_pylist() + tables[1]["x"].to_pylist()
 
@@ -148,9 +151,7 @@ def test_files_of_other_writers_beside_far_times(local, order):
     times = pa.array([datetime.datetime(2024, 2, 29)], pa.timestamp("ns"))
     far = pa.array([datetime.datetime(9999, 1, 1)], pa.timestamp("us"))
     tables = [other.append_column("t", times), own.append_column("t", far)][::order]
-    for key, table in zip(["d/a.parquet", "d/b.parquet"], tables, strict=True):
-        put(local, key, table)
-    found = scan_one(local, ["d/a.parquet", "d/b.parquet"], schema=own.append_column("t", far).schema)
+    found = scan_one(local, put(local, *tables), schema=own.append_column("t", far).schema)
     assert found.table.to_pylist() == [row for table in tables for row in table.to_pylist()]
 
 
@@ -162,9 +163,7 @@ def test_files_with_equal_filters_are_one_scan():
 
 
 def test_each_file_has_its_own_filter(local):
-    keys = [f"d/{number}.parquet" for number in range(5)]
-    for number, key in enumerate(keys):
-        put(local, key, pa.table({"x": [number * 10 + i for i in range(4)]}))
+    keys = put(local, *({"x": range(number, number + 4)} for number in range(0, 50, 10)))
     low, high = AllOf((("x", "<", 12),)), AllOf((("x", ">", 21),))
     found = scan_one(local, keys, ["x"], filters=[low, high, low, high, None])
     assert found.table["x"].to_pylist() == [0, 1, 2, 3, 30, 31, 32, 33, 40, 41, 42, 43]
@@ -178,27 +177,26 @@ def test_each_operator_means_what_it_means_in_python(local, kind):
     dtype, cells, values = KINDS[kind]
     nulls = NULLS.get(kind, [None] if "int" not in kind else [])
     table = pa.table({"x": pa.array([*cells, None], dtype, from_pandas=False), "row": range(len(cells) + 1)})
-    put(local, "d/a.parquet", table)
+    keys = put(local, table)
     literals = [("x", op, value) for op in COMPARE for value in values]
     literals += [("x", op, null) for op in ("==", "!=") for null in nulls]
     literals += [("x", op, [*values[:2], *more]) for op in ("in", "not in") for more in ([], [None])]
-    schema = pq.read_schema(pa.BufferReader(local.get("d/a.parquet")))
-    scans = [Scan(["d/a.parquet"], ["row"], schema, [to_tree([[literal]])]) for literal in literals]
+    schema = pq.read_schema(pa.BufferReader(local.get(keys[0])))
+    scans = [Scan(keys, ["row"], schema, [to_tree([[literal]])]) for literal in literals]
     found = [(repr(x), rows.table["row"].to_pylist()) for x, rows in zip(literals, run_scans(local, scans))]
     assert found == [(repr(literal), brute_force(rows_of(table), [[literal]])) for literal in literals]
 
 
 def test_schemas_are_cached_by_file():
     blobs = open_blobs(s3_url())
-    for name in ("x", "y"):
-        put(blobs, f"d/{name}.parquet", pa.table({name: [1]}))
-    assert [scan.read_columns(blobs, f"d/{name}.parquet").names for name in "xyx"] == [["x"], ["y"], ["x"]]
+    x, y = put(blobs, {"x": [1]}, {"y": [1]})
+    assert [scan.read_columns(blobs, key).names for key in (x, y, x)] == [["x"], ["y"], ["x"]]
 
 
 def test_types_of_a_file_that_other_software_has_replaced(local):
     for dtype in (pa.int8(), pa.int64()):
-        put(local, "d/a.parquet", pa.table({"x": pa.array([7], dtype)}))
-        assert scan_one(local, ["d/a.parquet"], ["x"]).table.to_pylist() == [{"x": 7}]
+        keys = put(local, {"x": pa.array([7], dtype)})
+        assert scan_one(local, keys, ["x"]).table.to_pylist() == [{"x": 7}]
 
 
 def test_no_files(local):
@@ -218,9 +216,9 @@ KEYS = st.sampled_from([0.0, -0.0, 1.5, math.nan, None])
 def test_rows_of_cells_are_never_missing(rows, cells, dtype):
     blobs = open_blobs(memory())
     columns = [pa.array([row[i] for row in rows], dtype) for i, dtype in enumerate([dtype, pa.float32()])]
-    put(blobs, "d/a.parquet", pa.table(columns, ["x", "y"]))
+    keys = put(blobs, pa.table(columns, ["x", "y"]))
     other = [pa.array([row[i] for row in cells], dtype) for i, dtype in enumerate([pa.int64(), pa.float64()])]
-    found = scan_one(blobs, ["d/a.parquet"], ["x", "y"], cells=[pa.table(other, ["x", "y"])])
+    found = scan_one(blobs, keys, ["x", "y"], cells=[pa.table(other, ["x", "y"])])
 
     def key(row):
         return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in row)
@@ -232,9 +230,9 @@ def test_rows_of_cells_are_never_missing(rows, cells, dtype):
 
 
 def test_cells_drop_most_other_rows(local):
-    put(local, "d/a.parquet", pa.table({"x": range(1000), "t": [str(n) for n in range(1000)]}))
+    keys = put(local, {"x": range(1000), "t": [str(n) for n in range(1000)]})
     cells = pa.table({"x": pa.array([3, 5], pa.int8()), "t": ["3", "0"]})
-    assert scan_one(local, ["d/a.parquet"], ["x", "t"], cells=[cells]).table["x"].to_pylist() == [3]
+    assert scan_one(local, keys, ["x", "t"], cells=[cells]).table["x"].to_pylist() == [3]
 
 
 @pytest.fixture
@@ -252,48 +250,46 @@ def by_polars(monkeypatch):
 
 
 def test_polars_reads_local_files_at_once(local, by_polars):
-    for name in "abc":
-        put(local, f"d/{name}.parquet", pa.table({"x": [1]}))
-    scan_one(local, [f"d/{name}.parquet" for name in "abc"])
+    scan_one(local, put(local, *[{"x": [1]}] * 3))
     assert by_polars == [3]
 
 
 @pytest.mark.parametrize("dtype", [pa.decimal256(50, 1), pa.date64(), pa.list_(pa.decimal256(50, 1))])
 def test_types_that_pyarrow_reads(local, by_polars, dtype):
-    put(local, "d/a.parquet", pa.table({"x": pa.array([None], dtype), "y": [1]}))
-    scan_one(local, ["d/a.parquet"])
+    keys = put(local, {"x": pa.array([None], dtype), "y": [1]})
+    scan_one(local, keys)
     assert by_polars == []
-    scan_one(local, ["d/a.parquet"], ["y"])
+    scan_one(local, keys, ["y"])
     assert by_polars == [1]
 
 
 def test_checksums_of_pages(local, by_polars, monkeypatch):
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    put(local, "d/a.parquet", pa.table({"x": [2**40 + 1]}), write_page_checksum=True, **plain)
+    keys = put(local, {"x": [2**40 + 1]}, write_page_checksum=True, **plain)
     content = bytearray(local.get("d/a.parquet"))
     content[bytes(content).index((2**40 + 1).to_bytes(8, "little"))] ^= 2
     local.put("d/a.parquet", bytes(content))
-    assert scan_one(local, ["d/a.parquet"]).table["x"].to_pylist() == [2**40 + 3]
+    assert scan_one(local, keys).table["x"].to_pylist() == [2**40 + 3]
     monkeypatch.setenv(scan.CHECK_PAGES, "1")
     with pytest.raises(CorruptDatasetError, match=r"d/a\.parquet"):
-        scan_one(local, ["d/a.parquet"])
+        scan_one(local, keys)
     assert by_polars == [1]
 
 
 @pytest.mark.parametrize("writer, found", [("parquet-cpp-arrow", []), ("parquet-of-tests!", [1003])])
 def test_statistics_of_other_writers_skip_no_row_groups(writer, found, local):
-    put(local, "d/a.parquet", pa.table({"x": [1001, 1002, 1003]}), row_group_size=2)
+    keys = put(local, {"x": [1001, 1002, 1003]}, row_group_size=2)
     content = local.get("d/a.parquet")
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     wrong = content[start:].replace(struct.pack("<q", 1003), struct.pack("<q", 1002))
     local.put("d/a.parquet", content[:start] + wrong.replace(b"parquet-cpp-arrow", writer.encode()))
     filters = [AllOf((("x", "==", 1003),))]
-    assert scan_one(local, ["d/a.parquet"], filters=filters).table["x"].to_pylist() == found
+    assert scan_one(local, keys, filters=filters).table["x"].to_pylist() == found
 
 
 def test_forked_processes_use_pyarrow(local):
     """The threads of Polars do not survive a fork."""
-    put(local, "d/a.parquet", pa.table({"x": [1, 2]}))
+    put(local, {"x": [1, 2]})
     code = """
 import os, sys, pyarrow as pa
 from kartothek_cube.core.store import open_blobs
@@ -325,35 +321,26 @@ def damage(content, how):
     return b"PAR1" + os.urandom(8) + b"PAR1"
 
 
-@pytest.mark.parametrize("where", ["disk", "memory"])
 @pytest.mark.parametrize("how", ["empty", "cut", "no footer", "first page", "noise"])
-def test_damaged_files(local, how, where):
-    blobs = local if where == "disk" else open_blobs(memory())
-    for name in "abc":
-        put(blobs, f"d/{name}.parquet", pa.table({"x": [1, 2, 3], "y": ["a", "b", "c"]}))
+def test_damaged_files(blobs, how):
+    keys = put(blobs, *[{"x": [1, 2, 3], "y": ["a", "b", "c"]}] * 3)
     blobs.put("d/b.parquet", damage(blobs.get("d/b.parquet"), how))
     with pytest.raises(CorruptDatasetError, match=r"d/b\.parquet"):
-        scan_one(blobs, [f"d/{name}.parquet" for name in "abc"])
+        scan_one(blobs, keys)
 
 
-@pytest.mark.parametrize("where", ["disk", "memory"])
 @pytest.mark.parametrize("missing", ["a", "b"])
-def test_missing_files(local, missing, where):
-    blobs = local if where == "disk" else open_blobs(memory())
-    keys = ["d/a.parquet", "d/b.parquet"]
-    for key in keys:
-        put(blobs, key, pa.table({"x": [1]}))
+def test_missing_files(blobs, missing):
+    keys = put(blobs, {"x": [1]}, {"x": [1]})
     blobs.delete([f"d/{missing}.parquet"])
     with pytest.raises(MissingFileError, match=rf"d/{missing}\.parquet"):
         scan_one(blobs, keys, ["x"], pa.schema([("x", pa.int64())]))
 
 
-@pytest.mark.parametrize("lacking", ["d/a.parquet", "d/b.parquet"])
+@pytest.mark.parametrize("lacking", [0, 1])
 def test_a_column_that_a_file_lacks(local, lacking):
-    keys = ["d/a.parquet", "d/b.parquet"]
-    for key in keys:
-        put(local, key, pa.table({"x": [1]} if key == lacking else {"x": [1], "y": [2]}))
-    with pytest.raises(CorruptDatasetError, match=rf"{lacking}.*lacks columns of the dataset: y"):
+    keys = put(local, *({"x": [1]} if number == lacking else {"x": [1], "y": [2]} for number in (0, 1)))
+    with pytest.raises(CorruptDatasetError, match=rf"{keys[lacking]}.*lacks columns of the dataset: y"):
         scan_one(local, keys, ["x", "y"], pa.schema([("x", pa.int64()), ("y", pa.int64())]))
 
 
@@ -372,9 +359,9 @@ def test_a_damaged_schema_of_arrow(local, schema):
 
 @pytest.mark.parametrize("name", ["", "*", "^.*$", "^x", "$"])
 def test_names_are_not_patterns(name, local):
-    put(local, "d/a.parquet", pa.table({"x": [1, 2, 3], "y": [4, 5, 6], name: [7, 8, 9]}))
+    keys = put(local, {"x": [1, 2, 3], "y": [4, 5, 6], name: [7, 8, 9]})
     filters, cells = [AllOf(((name, ">", 7), ("x", "<", 3)))], [pa.table({name: [8, 9]})]
-    found = scan_one(local, ["d/a.parquet"], [name, "x"], filters=filters, cells=cells)
+    found = scan_one(local, keys, [name, "x"], filters=filters, cells=cells)
     assert found.table.to_pydict() == {name: [8], "x": [2]}
 
 
@@ -391,13 +378,11 @@ def test_object_stores_are_read_with_more_files_at_once_unless_the_user_has_chos
 
 
 def test_types_of_files_that_do_not_fit_together_are_those_of_a_damaged_dataset(local):
-    keys = ["d/a.parquet", "d/b.parquet"]
-    for key, values in zip(keys, ([1], ["a"])):
-        put(local, key, pa.table({"x": values}))
+    keys = put(local, {"x": [1]}, {"x": ["a"]})
     with pytest.raises(CorruptDatasetError, match="types that do not fit together") as caught:
         scan_one(local, keys)
     assert caught.value.key == keys[0]
-    put(local, "d/c.parquet", pa.table({"x": pa.array([2], pa.decimal256(50, 0))}))
     # pyarrow reads what Polars does not have
-    found = scan_one(local, [keys[0], "d/c.parquet"], schema=pa.schema([("x", pa.decimal256(50, 0))]))
+    keys = put(local, {"x": [1]}, {"x": pa.array([2], pa.decimal256(50, 0))})
+    found = scan_one(local, keys, schema=pa.schema([("x", pa.decimal256(50, 0))]))
     assert list(map(int, found.table["x"].to_pylist())) == [1, 2]

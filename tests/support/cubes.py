@@ -158,15 +158,20 @@ def dataset_ids(store_factory, cube: api.Cube = CUBE) -> set[str]:
 
 
 def check_integrity(store_factory, cube: api.Cube = CUBE) -> None:
-    """Fail unless every file a header names exists and every secondary index fits the data files."""
-    present = keys(store_factory)
+    """Fail unless `check_dataset` accepts all datasets of a cube."""
     for id_ in dataset_ids(store_factory, cube):
-        uuid = f"{cube.uuid_prefix}++{id_}"
-        content = header(store_factory, uuid)
-        named = set(file_keys(store_factory, uuid).values()) | set(content.get("indices", {}).values())
-        assert named | {f"{uuid}/table/_common_metadata"} <= present
-        for column in content.get("indices", {}):
-            assert index(store_factory, uuid, column) == index_of_files(store_factory, uuid, column)
+        check_dataset(store_factory, f"{cube.uuid_prefix}++{id_}")
+
+
+def check_dataset(store_factory, uuid: str = "u") -> None:
+    """Fail unless every file that the header names exists and every secondary index fits the data files."""
+    content = header(store_factory, uuid)
+    files = [file for part in content["partitions"].values() for file in part["files"].items()]
+    schemas = {f"{uuid}/{table}/_common_metadata" for table in {table for table, _ in files} or {"table"}}
+    named = {key for _, key in files} | schemas
+    assert named | set(content.get("indices", {}).values()) <= keys(store_factory)
+    for column in content.get("indices", {}):
+        assert index(store_factory, uuid, column) == index_of_files(store_factory, uuid, column)
 
 
 # what must not happen ----------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from typing import Any
 import pandas as pd
 
 from kartothek_cube.core.header import COMMIT_RECORD
+from tests.support import cubes
 from tests.support.cubes import HEADER, frame, keys, snapshot  # noqa: F401 - for tests of datasets
+from tests.support.cubes import check_dataset as check_integrity  # noqa: F401
 from tests.support.cubes import read_parquet as parquet
 
 
@@ -47,24 +49,4 @@ def contents(store: Any, uuid: str = "u", table: str = "table") -> list[dict[str
 def index(store: Any, column: str, uuid: str = "u") -> dict[Any, list[int]]:
     """A secondary index: value -> positions of its partitions in the header."""
     order = labels(store, uuid)
-    table = parquet(store, header(store, uuid)["indices"][column]).read().to_pydict()
-    return {v: sorted(map(order.index, ls)) for v, ls in zip(table[column], table["partition"])}
-
-
-def index_of_files(store: Any, column: str, uuid: str = "u") -> dict[Any, list[int]]:
-    """The index that fits the data files: what `index` has to give."""
-    found: dict[Any, set[int]] = {}
-    for position, content in enumerate(contents(store, uuid)):
-        for value in content[column]:
-            if value is not None:
-                found.setdefault(value, set()).add(position)
-    return {value: sorted(positions) for value, positions in found.items()}
-
-
-def check_integrity(store: Any, uuid: str = "u") -> None:
-    """Fail unless every file that the header names exists and every secondary index fits the data files."""
-    content = header(store, uuid)
-    named = {key for part in content["partitions"].values() for key in part["files"].values()}
-    assert named | set(content.get("indices", {}).values()) <= keys(store)
-    for column in content.get("indices", {}):
-        assert index(store, column, uuid) == index_of_files(store, column, uuid)
+    return {v: sorted(map(order.index, found)) for v, found in cubes.index(store, uuid, column).items()}

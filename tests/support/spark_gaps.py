@@ -10,9 +10,7 @@ _BACKEND = "results are DataFrames of Spark: pandas and its types come later, an
 _MEMORY = "the test looks at a store in the memory of this process, where executors see nothing"
 
 #: test or module -> reason, and the cases that it holds for (none: all of them)
-_NARROW = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 GAPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "test_payload_keeps_its_type": (_WIDTH, (*_NARROW, "float32", "null")),
     "test_types_of_payload_where_a_partner_is_missing": (_WIDTH, ("float32", "null")),
     "test_types_do_not_change_because_another_partition_is_empty": (_WIDTH, ()),
     "test_all_frames_have_the_widest_type_whatever_is_asked_for": (_WIDTH, ()),

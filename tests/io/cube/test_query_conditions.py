@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io.eager import build_dataset_indices, update_dataset_from_dataframes
+from kartothek_cube.io.eager import update_dataset_from_dataframes
 from tests.support.cubes import CUBE, build, frame, rows
 from tests.support.predicates import COMPARE
 
@@ -53,29 +53,6 @@ def test_every_condition_on_every_kind_of_column(driver, store_factory, column):
         assert cells(driver, store_factory, condition(C(column)), INDEXED) == expected, condition(C(column))
 
 
-def test_conditions_on_several_columns_all_hold(driver, store_factory):
-    build(store_factory, INDEXED, seed=SEED, enrich=ENRICH)
-    conditions = (C("p") == 1) & (C("i1") < 3) & (C("v2") > 0) & (C("i2") >= 1) & (C("x") != 4)
-    expected = [x for x in CELLS if x % 3 == 1 and 1 <= x % 4 < 3 and x // 2 > 0 and x != 4]
-    assert cells(driver, store_factory, conditions, INDEXED) == expected
-
-
-def test_condition_columns_are_only_returned_on_request(driver, store_factory):
-    build(store_factory, INDEXED, seed=SEED, enrich=ENRICH)
-    arguments = {"cube": INDEXED, "store": store_factory, "conditions": (C("v2") == 2) & (C("i1") == 0)}
-    assert rows(driver.query_cube(**arguments, payload_columns=["v1"])) == {"p": [1], "v1": [2], "x": [4]}
-    assert set(rows(driver.query_cube(**arguments, payload_columns=["v2"]))) == {"p", "v2", "x"}
-
-
-def test_a_condition_on_a_dimension_applies_to_every_dataset_that_has_it(driver, store_factory):
-    cube = CUBE.copy(dimension_columns=["x", "y"])
-    seed, enrich = frame(x=[0, 1], y=[0, 1], p=[0, 0], v1=[1, 2]), frame(x=[0, 1, 5], p=[0] * 3, v2=[3, 4, 5])
-    build(store_factory, cube, seed=seed, enrich=enrich)
-    conditions = (C("x") > 0) & (C("y") > 0)
-    found = rows(driver.query_cube(cube=cube, store=store_factory, conditions=conditions))
-    assert found == {"p": [0], "v1": [2], "v2": [4], "x": [1], "y": [1]}
-
-
 # types -------------------------------------------------------------------------------------------
 
 TYPES = {
@@ -92,6 +69,7 @@ TYPES = {
     "bool": [False, True],
     "date": [DATE(2020, 1, 1), DATE(2020, 12, 31)],
     "early date": [DATE(1900, 1, 1), DATE(2100, 1, 1)],
+    "far date": [DATE(1, 1, 1), DATE(9999, 12, 31)],
     "timestamp": [STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")],
 }
 
@@ -123,12 +101,6 @@ def numbers(driver, store, cube, conditions):
     return sorted(found["n"]) if found else []
 
 
-def check(driver, store, cube, expected):
-    """Fail unless each condition selects its numbers."""
-    found = [(condition, numbers(driver, store, cube, condition)) for condition, _ in expected]
-    assert found == expected
-
-
 @KEYS_AND_PAYLOAD
 def test_a_date_is_compared_with_text_and_naive_timestamps(driver, store_factory, column):
     cube = build_typed(store_factory, [DATE(2020, 1, 1), DATE(2020, 1, 2), DATE(2020, 1, 3)])
@@ -137,13 +109,18 @@ def test_a_date_is_compared_with_text_and_naive_timestamps(driver, store_factory
         (c == "2020-01-02", [1]),
         (c >= "2020-01-02 00:00:00", [1, 2]),
         (c > "2020-01-02T12:00", [2]),
-        *((c == day, [1]) for day in (STAMP("2020-01-02"), datetime.datetime(2020, 1, 2))),
+        (c == STAMP("2020-01-02"), [1]),
+        (c == datetime.datetime(2020, 1, 2), [1]),
         (c >= np.datetime64("2020-01-02"), [1, 2]),
-        *((c == noon, []), (c != noon, [0, 1, 2]), (c < noon, [0, 1]), (c >= noon, [2])),
+        (c == noon, []),
+        (c != noon, [0, 1, 2]),
+        (c < noon, [0, 1]),
+        (c >= noon, [2]),
         (c.isin([STAMP("2020-01-01"), noon, "2020-01-03", DATE(2020, 1, 3)]), [0, 2]),
         (c.between(STAMP("2020-01-01 00:00:01"), STAMP("2020-01-02 23:00")), [1]),
     ]
-    check(driver, store_factory, cube, expected)
+    found = [(condition, numbers(driver, store_factory, cube, condition)) for condition, _ in expected]
+    assert found == expected
     with pytest.raises(TypeError, match=f"{column}.*date32.*2020-01-02 00:00:00"):
         numbers(driver, store_factory, cube, c == STAMP("2020-01-02", tz="UTC"))
 
@@ -152,14 +129,18 @@ def test_a_date_is_compared_with_text_and_naive_timestamps(driver, store_factory
 def test_a_timestamp_is_compared_with_dates_and_text(driver, store_factory, column):
     cube = build_typed(store_factory, [STAMP("2020-01-01"), STAMP("2020-01-01 12:00"), STAMP("2020-01-02")])
     c = C(column)
-    first = STAMP("2020-01-01").to_pydatetime(), np.datetime64("2020-01-01"), DATE(2020, 1, 1)
     expected = [
-        *((c == time, [0]) for time in (*first, np.datetime64("2020-01-01", "ns"))),
+        (c == STAMP("2020-01-01").to_pydatetime(), [0]),
+        (c == np.datetime64("2020-01-01"), [0]),
+        (c == np.datetime64("2020-01-01", "ns"), [0]),
+        (c == DATE(2020, 1, 1), [0]),
         (c > "2020-01-01", [1, 2]),
-        *((c == f"2020-01-01{time}", [1]) for time in (" 12:00", "T12:00:00")),
+        (c == "2020-01-01 12:00", [1]),
+        (c == "2020-01-01T12:00:00", [1]),
         (c.isin([DATE(2020, 1, 2), "2020-01-01"]), [0, 2]),
     ]
-    check(driver, store_factory, cube, expected)
+    found = [(condition, numbers(driver, store_factory, cube, condition)) for condition, _ in expected]
+    assert found == expected
     for value in ("2020-01-01 12:00 UTC", "2020-01-01T12:00Z", "today", "01.01.2020", "2020-02-30"):
         with pytest.raises(TypeError, match=f"{column}.*timestamp.*{value}"):
             numbers(driver, store_factory, cube, c == value)
@@ -218,9 +199,9 @@ METHODS = {"isin": lambda c, values: c.isin(values), "in_interval": lambda c, bo
 def test_numbers_are_compared_exactly(driver, store_factory, kind, column):
     values, expected = NUMBERS[kind]
     cube = build_typed(store_factory, values)
-    check(
-        driver, store_factory, cube, [({**COMPARE, **METHODS}[op](C(column), v), n) for op, v, n in expected]
-    )
+    conditions = [({**COMPARE, **METHODS}[op](C(column), value), found) for op, value, found in expected]
+    found = [(str(c), numbers(driver, store_factory, cube, c)) for c, _ in conditions]
+    assert found == [(str(c), numbers) for c, numbers in conditions]
 
 
 def test_decimals_and_floats_that_are_not_equal_are_refused(driver, store_factory):
@@ -233,37 +214,7 @@ def test_decimals_and_floats_that_are_not_equal_are_refused(driver, store_factor
     assert cells(driver, store_factory, "v2 == 0.1 & v1 == 0.1") == [0]
 
 
-# nulls -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("kind", ["int", "float", "str", "bool", "date", "timestamp"])
-def test_nulls_and_partitions_of_nulls_match_no_condition(driver, store_factory, kind, indexed):
-    low, high = TYPES[kind]
-    values = pd.Series([None, low, high, high], dtype={"int": "Int64", "bool": object}.get(kind))
-    build(store_factory, seed=frame(x=[0, 1, 2, 3], p=[0, 1, 1, 2], v1=values))
-    if indexed:
-        build_dataset_indices(store_factory, "cube++seed", ["v1"])
-    c = C("v1")
-    some = (c == low, c != low, c != high, c < high)
-    found = [cells(driver, store_factory, condition) for condition in some]
-    assert found == [[1], [2, 3], [1], [1]]
-    for condition in (c >= low, c.isin([low, high]), c.in_interval(low)):
-        assert cells(driver, store_factory, condition) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("value", [1, 1.5, "a", True, DATE(2020, 1, 1), STAMP("2020-01-01")], ids=repr)
-def test_a_column_of_nulls_matches_nothing_whatever_the_type(driver, store_factory, value):
-    key, nulls = {"x": [0, 1], "p": [0, 1]}, [None, None]
-    build(store_factory, seed=frame(**key, v1=nulls), enrich=frame(**key, v2=nulls))
-    for column in ("v1", "v2"):
-        for condition in (C(column) == value, C(column) != value, C(column) < value, C(column).isin([value])):
-            assert cells(driver, store_factory, condition) == []
-
-
-def test_nulls_of_a_left_join_are_not_seen_by_conditions(driver, store_factory):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[1, 2]), enrich=frame(x=[0], p=[0], v2=[3]))
-    assert cells(driver, store_factory, C("v2") != 9) == [0]
+# indices ------------------------------------------------------------------------------------------
 
 
 def test_an_index_helps_but_does_not_decide(driver, store_factory):

@@ -89,39 +89,6 @@ def test_a_dataset_joins_every_seed_partition_its_keys_fit(driver, store_factory
     assert list(zip(result["v1"], result["v2"])) == found
 
 
-def test_keys_that_are_no_partition_columns_of_the_cube_are_payload(driver, store_factory):
-    enrich = frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"], v2=[20, 21, 22])
-    build(store_factory, seed=SEED, enrich=enrich, partition_on={"enrich": ["a", "p"]})
-    added = {"a": ["m", "n", "m", None], "v2": [20, 21, 22, None]}
-    assert query(driver, store_factory) == {**rows([SEED]), **added}
-    assert query(driver, store_factory, conditions=C("a") == "m", payload_columns=["v2"])["v2"] == [20, 22]
-
-
-def test_a_dataset_with_fewer_dimensions_is_repeated_along_the_others(driver, store_factory):
-    cube = CUBE.copy(dimension_columns=["x", "y"])
-    seed = frame(x=[0, 0, 1, 1], y=[0, 1, 0, 1], p=[0, 0, 0, 0], v1=[1, 2, 3, 4])
-    build(store_factory, cube, seed=seed, by_x=frame(x=[1], p=[0], v2=[5]), by_y=frame(y=[0], v3=[6]))
-    added = {"v2": [None, None, 5, 5], "v3": [6, None, 6, None]}
-    assert query(driver, store_factory, cube=cube) == {**rows([seed]), **added}
-
-
-def test_a_cell_of_two_partitions_takes_values_of_its_own_partition(driver, store_factory):
-    seed = frame(x=[0, 0], p=[0, 1], v1=[1, 2])
-    build(store_factory, seed=seed, enrich=frame(x=[0, 0], p=[0, 1], v2=[3, 4]), whole=frame(x=[0], v3=[5]))
-    found = query(driver, store_factory)
-    assert found == {"p": [0, 1], "v1": [1, 2], "v2": [3, 4], "v3": [5, 5], "x": [0, 0]}
-
-
-@pytest.mark.parametrize("partition_columns", [["p"], ["q"], ["p", "q"], ["q", "p"]], ids="".join)
-def test_partitioning_does_not_change_the_rows(driver, store_factory, partition_columns):
-    cube = CUBE.copy(partition_columns=partition_columns)
-    seed = frame(x=[3, 2, 1, 0], p=[0, 0, 1, 1], q=["a", "b", "a", "b"], v1=[10, 11, 12, 13])
-    enrich = frame(x=[2, 0, 5], p=[0, 1, 0], q=["b", "b", "a"], v2=[21, 23, 25])
-    enrich = enrich.drop(columns=[column for column in "pq" if column not in partition_columns])
-    build(store_factory, cube, seed=seed, enrich=enrich)
-    assert query(driver, store_factory, cube=cube) == {**rows([seed[::-1]]), "v2": [23, None, 21, None]}
-
-
 # which datasets take part ------------------------------------------------------------------------
 
 
@@ -147,11 +114,6 @@ def test_a_dataset_that_gives_nothing_is_not_read(driver, store_factory, argumen
             query(driver, store_factory, **arguments)
     else:
         assert query(driver, store_factory, **arguments)["x"] == [0, 1, 2, 3]
-
-
-def test_a_dataset_without_payload_has_no_effect(driver, store_factory):
-    build(store_factory, seed=SEED, enrich=frame(x=[0], p=[0]))
-    assert query(driver, store_factory, conditions=C("x") >= 0) == rows([SEED])
 
 
 def test_a_dataset_without_partitions_left(driver, store_factory):

@@ -8,15 +8,12 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import cube as api
-from tests.support.cubes import CUBE, build, frame, rows
+from tests.support.cubes import CUBE, build, frame
 
 #: the dtype of text in a frame made by the installed pandas
 TEXT = pd.Series(["a"]).dtype
 DATE = datetime.date
 STAMP = pd.Timestamp
-
-
-XY = CUBE.copy(dimension_columns=["x", "y"])
 
 
 def test_nothing_found_is_an_empty_list(driver, store_factory):
@@ -34,50 +31,23 @@ def test_columns_are_sorted_text_and_rows_are_numbered(driver, store_factory):
     assert result.index.equals(pd.RangeIndex(2))
 
 
-IN_CUBE_ORDER = frame(p=[1, 0, 0, 1, 1], q=["a", "b", "a", "a", "a"], x=[0, 0, 0, 1, 1], y=[1, 2, 3, 0, 2])
-BY_Y = frame(p=[1, 1, 0, 1, 0], q=["a", "a", "b", "a", "a"], x=[1, 0, 0, 1, 0], y=[0, 1, 2, 2, 3])
-
-
-@pytest.mark.parametrize("dimension_columns, expected", [(None, IN_CUBE_ORDER), (["y", "x"], BY_Y)])
-def test_rows_are_sorted_by_dimensions(driver, store_factory, dimension_columns, expected):
-    cube = CUBE.copy(dimension_columns=["x", "y"], partition_columns=["q", "p"])
-    build(store_factory, cube, seed=IN_CUBE_ORDER.iloc[[3, 2, 1, 4, 0]])
-    found = rows(driver.query_cube(cube=cube, store=store_factory, dimension_columns=dimension_columns))
-    assert found == rows([expected])
-
-
-@pytest.mark.parametrize("partitions", [[0, 0, 0, 0], [0, 0, 1, 1]])
-def test_rows_of_sorted_files_are_sorted_by_dimensions_in_another_order(driver, store_factory, partitions):
-    build(store_factory, XY, seed=frame(x=[0, 0, 1, 1], y=[0, 1, 0, 1], p=partitions, v=[1, 2, 3, 4]))
-    found = rows(driver.query_cube(cube=XY, store=store_factory, dimension_columns=["y", "x"]))
-    assert (found["y"], found["x"], found["v"]) == ([0, 0, 1, 1], [0, 1, 0, 1], [1, 3, 2, 4])
-
-
-def test_equal_cells_are_sorted_by_the_partition_columns_in_cube_order(driver, store_factory):
-    cube = CUBE.copy(partition_columns=["q", "p"])
-    seed = frame(x=[0, 0, 0, 0], p=[2, 10, 2, 10], q=["b", "b", "a", "a"], v1=[1, 2, 3, 4])
-    build(store_factory, cube, seed=seed)
-    found = rows(driver.query_cube(cube=cube, store=store_factory))
-    assert found == {"p": [2, 10, 2, 10], "q": ["a", "a", "b", "b"], "v1": [3, 4, 1, 2], "x": [0, 0, 0, 0]}
-
-
 # types -------------------------------------------------------------------------------------------
 
 STAMPS = [STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")]
-#: values, dtype without missing values, dtype with a missing value
+#: values, and their dtype beside a missing value
 PAYLOAD = {
-    "bool": ([True, False], "bool", "object"),
-    **{f"int{n}": (np.array([-1, 1], f"int{n}"), f"int{n}", "float64") for n in (8, 16, 32, 64)},
-    **{f"uint{n}": (np.array([1, 2], f"uint{n}"), f"uint{n}", "float64") for n in (8, 16, 32, 64)},
-    "float32": (np.array([0.5, 1.5], "float32"), "float32", "float32"),
-    "float64": ([0.5, 1.5], "float64", "float64"),
-    "str": (["a", "b"], TEXT, TEXT),
-    "bytes": ([b"a", b"b"], "object", "object"),
-    "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]", "datetime64[ns]"),
-    "timestamp": (STAMPS, "datetime64[ns]", "datetime64[ns]"),
-    "timestamp in us": (np.array(["2020-01-01", "2020-01-02"], "M8[us]"), "datetime64[ns]", "datetime64[ns]"),
-    "category": (pd.Categorical(["b", "a"]), TEXT, TEXT),
-    "null": ([None, None], "object", "object"),
+    "bool": ([True, False], "object"),
+    **{f"int{n}": (np.array([-1, 1], f"int{n}"), "float64") for n in (8, 16, 32, 64)},
+    **{f"uint{n}": (np.array([1, 2], f"uint{n}"), "float64") for n in (8, 16, 32, 64)},
+    "float32": (np.array([0.5, 1.5], "float32"), "float32"),
+    "float64": ([0.5, 1.5], "float64"),
+    "str": (["a", "b"], TEXT),
+    "bytes": ([b"a", b"b"], "object"),
+    "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]"),
+    "timestamp": (STAMPS, "datetime64[ns]"),
+    "timestamp in us": (np.array(["2020-01-01", "2020-01-02"], "M8[us]"), "datetime64[ns]"),
+    "category": (pd.Categorical(["b", "a"]), TEXT),
+    "null": ([None, None], "object"),
 }
 
 
@@ -91,18 +61,9 @@ def columns_of(values):
     return pd.DataFrame({"x": [0, 1], "p": [0, 1], "v": pd.Series(values)})
 
 
-@pytest.mark.parametrize("values, dtype, _", PAYLOAD.values(), ids=PAYLOAD.keys())
-def test_payload_keeps_its_type(driver, store_factory, values, dtype, _):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 1]), enrich=columns_of(values))
-    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
-    assert result["v"].dtype == type_of(driver, dtype)
-    stamps = [STAMP(value) if "date" in str(dtype) else value for value in values]
-    assert list(result["v"]) == stamps
-
-
-@pytest.mark.parametrize("values, _, dtype", PAYLOAD.values(), ids=PAYLOAD.keys())
+@pytest.mark.parametrize("values, dtype", PAYLOAD.values(), ids=PAYLOAD.keys())
 @pytest.mark.parametrize("partition", [1, 2], ids=["cell", "partition"])
-def test_types_of_payload_where_a_partner_is_missing(driver, store_factory, values, _, dtype, partition):
+def test_types_of_payload_where_a_partner_is_missing(driver, store_factory, values, dtype, partition):
     build(store_factory, seed=frame(x=[0, 1, 2], p=[0, 1, partition]), enrich=columns_of(values))
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["v"].dtype == type_of(driver, dtype)
@@ -180,16 +141,6 @@ KEYS = {
 
 
 @pytest.mark.parametrize("values, dtype", KEYS.values(), ids=KEYS.keys())
-def test_partition_columns_have_the_type_of_the_schema(driver, store_factory, values, dtype):
-    key = frame(x=[0, 1], p=values)
-    build(store_factory, seed=key.assign(v1=[1, 2]), enrich=key.assign(v2=[3, 4]))
-    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
-    assert result["p"].dtype == dtype
-    assert list(result["p"]) == list(pd.Series(values).astype(dtype))
-    assert [list(result[name]) for name in ("x", "v1", "v2")] == [[0, 1], [1, 2], [3, 4]]
-
-
-@pytest.mark.parametrize("values, dtype", KEYS.values(), ids=KEYS.keys())
 def test_cells_may_be_of_any_type(driver, store_factory, values, dtype):
     """Join by a dimension of that type; the order of rows is the order of its values."""
     build(
@@ -202,53 +153,6 @@ def test_cells_may_be_of_any_type(driver, store_factory, values, dtype):
     assert list(result["x"]) == list(pd.Series(values).astype(dtype))
     assert [list(result[name]) for name in ("v1", "v2")] == [[1, 2], [3, 4]]
     assert list(result["v3"])[1] == 5 and pd.isna(result["v3"][0])
-
-
-# Arrow as input ----------------------------------------------------------------------------------
-
-
-class Stream:
-    """An object that is nothing but an Arrow stream, as polars or duckdb give it."""
-
-    def __init__(self, table):
-        self.table = table
-
-    def __arrow_c_stream__(self, requested_schema=None):
-        return self.table.__arrow_c_stream__(requested_schema)
-
-
-ARROW = frame(
-    x=[1, 0, 2],
-    p=["a", "b", "a"],
-    v1=[1.5, None, 2.5],
-    v2=["t", None, "u"],
-    v3=[STAMP("2020-01-01"), None, STAMP("2020-01-02 01:02:03.000004")],
-    v4=[DATE(2020, 1, 1), None, DATE(2020, 1, 2)],
-    v5=[True, False, True],
-)
-
-
-@pytest.mark.parametrize("form", [lambda table: table, Stream], ids=["table", "stream"])
-@pytest.mark.parametrize("write", ["build", "extend", "append", "update"])
-def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form, write):
-    for store, convert in (
-        (store_factory, lambda df: df),
-        (other_store_factory, lambda df: form(pa.table(df))),
-    ):
-        seed = convert(ARROW)
-        if write != "build":
-            api.build_cube(data=ARROW, cube=CUBE, store=store)
-        if write == "build":
-            api.build_cube(data=seed, cube=CUBE, store=store)
-        elif write == "extend":
-            data = {"enrich": convert(ARROW.add_suffix("e").rename(columns={"xe": "x", "pe": "p"}))}
-            api.extend_cube(data=data, cube=CUBE, store=store)
-        elif write == "append":
-            api.append_to_cube(data=seed, cube=CUBE, store=store)
-        else:
-            api.update_cube(seed, CUBE, store, api.C("p") == "a", ["seed"], rows_outside="append")
-    results = [api.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)]
-    pd.testing.assert_frame_equal(*results)
 
 
 FAR, OLD, NEAR = DATE(9999, 12, 31), DATE(1, 1, 1), DATE(2020, 1, 1)
@@ -298,22 +202,6 @@ def test_dask_puts_partitions_with_all_dates_together(store_factory, far_dates, 
     result = api.query_cube_dataframe(cube, store_factory, partition_by=partition_by).compute()
     assert sorted(result["x"]) == sorted(map(STAMP, data["x"]))
     assert sorted(result["v1"].dropna()) == sorted(map(STAMP, data["v1"].dropna()))
-
-
-@pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
-@pytest.mark.parametrize("value", [FAR, OLD, NEAR])
-def test_conditions_on_dates_that_nanoseconds_do_not_hold(driver, store_factory, far_dates, column, value):
-    cube, data = far_dates
-    days = data[column].dropna()
-    for condition, wanted in [
-        (api.C(column) == value, days == value),
-        (api.C(column) != value, days != value),
-        (api.C(column) > value, days > value),
-        (api.C(column) <= value, days <= value),
-        (api.C(column).isin([value, FAR]), days.isin([value, FAR])),
-    ]:
-        frames = driver.query_cube(cube=cube, store=store_factory, conditions=condition)
-        assert sum(map(len, frames)) == wanted.sum()
 
 
 def test_rows_of_a_result_with_far_dates_can_be_filtered(store_factory, far_dates):

@@ -26,30 +26,15 @@ APPENDS = {
         [{"seed": frame(x=[1], p=[0], v1=[value])} for value in (30, 20, 50, 40)],
         frame(**XP, v1=[10, 40]),
     ),
-    "whole partition": (
-        {"seed": frame(x=[0, 1, 2], p=[0, 0, 1], v1=[10, 11, 12])},
-        [{"seed": frame(x=[1, 0], p=[0, 0], v1=[21, 20])}],
-        frame(x=[0, 1, 2], p=[0, 0, 1], v1=[20, 21, 12]),
-    ),
     "nulls hide values": (
         {"seed": frame(**XP, v1=[1.5, 2.5])},
         [{"seed": frame(x=[0], p=[0], v1=[float("nan")])}],
         frame(**XP, v1=[None, 2.5]),
     ),
-    "enrichment": (
-        BOTH,
-        [{"enrich": frame(x=[1, 2], p=[0, 0], v2=[31, 32])}],
-        frame(**XP, v1=[10, 11], v2=[20, 31]),
-    ),
     "both": (
         BOTH,
         [{"seed": frame(x=[0, 2], p=[0, 0], v1=[30, 32]), "enrich": frame(x=[2], p=[0], v2=[42])}],
         frame(x=[0, 1, 2], p=[0, 0, 0], v1=[30, 11, 32], v2=[20, 21, 42]),
-    ),
-    "another partition": (
-        {"seed": frame(x=[0], p=[0], v1=[10])},
-        [{"seed": frame(x=[0], p=[1], v1=[11])}],
-        frame(x=[0, 0], p=[0, 1], v1=[10, 11]),
     ),
 }
 
@@ -60,35 +45,6 @@ def test_the_row_committed_last_wins(driver, store_factory, built, appended, exp
     for datasets in appended:
         append(store_factory, **datasets)
     assert query(driver, store_factory) == rows([expected])
-
-
-@pytest.mark.parametrize("keys", [[], ["a"]], ids=["one partition", "partitioned by payload"])
-def test_a_dataset_without_partition_columns_of_the_cube_is_one_partition(driver, store_factory, keys):
-    seed = frame(x=[0, 1, 2], p=[0, 1, 2], v1=[10, 11, 12])
-    enrich = frame(x=[0, 1], a=["m", "m"], v2=[20, 21])
-    build(store_factory, seed=seed, enrich=enrich, partition_on={"enrich": keys})
-    append(store_factory, enrich=frame(x=[1, 2], a=["n", "m"], v2=[31, 32]))
-    assert query(driver, store_factory) == {**rows([seed]), "a": ["m", "n", "m"], "v2": [20, 31, 32]}
-
-
-def test_a_replaced_partition_comes_last(driver, store_factory):
-    build(
-        store_factory, seed=BOTH["seed"], enrich=frame(x=[0], a=[1], v2=[20]), partition_on={"enrich": ["a"]}
-    )
-    append(store_factory, enrich=frame(x=[0], a=[2], v2=[30]))
-    assert query(driver, store_factory)["v2"] == [30, None]
-    driver.remove_partitions(cube=CUBE, store=store_factory, conditions="all", ktk_cube_dataset_ids="enrich")
-    append(store_factory, enrich=frame(x=[0], a=[2], v2=[50]))
-    append(store_factory, enrich=frame(x=[0], a=[1], v2=[40]))
-    assert query(driver, store_factory)["v2"] == [40, None]
-
-
-def test_unequal_cells_of_several_dimensions_stay(driver, store_factory):
-    cube = CUBE.copy(dimension_columns=["x", "y"])
-    build(store_factory, cube, seed=frame(x=[0, 0], y=[0, 1], p=[0, 0], v1=[1, 2]))
-    append(store_factory, cube, seed=frame(x=[0, 1], y=[1, 0], p=[0, 0], v1=[3, 4]))
-    found = query(driver, store_factory, cube)
-    assert found == {"p": [0, 0, 0], "v1": [1, 3, 4], "x": [0, 0, 1], "y": [0, 1, 0]}
 
 
 # conditions see what is visible ------------------------------------------------------------------
@@ -134,10 +90,3 @@ def test_a_condition_does_not_uncover_a_hidden_row(driver, overlaid, cells):
 def test_groups_do_not_uncover_hidden_rows(driver, overlaid, partition_by, expected):
     found = groups(driver.query_cube(cube=CUBE_I, store=overlaid, partition_by=partition_by))
     assert [(group[partition_by][0], group["x"], group["v1"]) for group in found] == expected
-
-
-def test_a_condition_on_an_extra_partition_key_does_not_uncover_a_hidden_row(driver, store_factory):
-    build(store_factory, seed=BOTH["seed"], enrich=frame(**XP, a=[1, 1]), partition_on={"enrich": ["p", "a"]})
-    append(store_factory, enrich=frame(x=[0], p=[0], a=[2]))
-    assert query(driver, store_factory, conditions=api.C("a") == 1)["x"] == [1]
-    assert query(driver, store_factory, conditions=api.C("a") == 2)["x"] == [0]

@@ -3,7 +3,7 @@
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
-from tests.support.cubes import CUBE, build, frame, groups, refuses, rows
+from tests.support.cubes import CUBE, build, frame, refuses
 
 XY = CUBE.copy(dimension_columns=["x", "y"], index_columns=["i1"])
 
@@ -20,39 +20,6 @@ def built(store_factory):
         by_both=frame(x=[0, 1], y=[0, 0], p=[0, 1], v4=[True, False]),
     )
     return store_factory
-
-
-CELLS, V2 = {"p": [0, 1], "x": [0, 1]}, {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]}
-BY_Y = {"dimension_columns": "y", "payload_columns": ["v3"]}
-#: a group by cell
-EACH = [{"p": [0], "v2": [0.5], "x": [0]}, {"p": [1], "v2": [1.5], "x": [1]}]
-
-
-@pytest.mark.parametrize(
-    "arguments, expected",
-    [
-        ({"payload_columns": []}, CELLS),
-        ({"payload_columns": ["p"]}, CELLS),
-        ({}, V2),
-        ({"conditions": C("y") == 0}, V2),
-        ({"conditions": C("y") == 9}, None),
-        ({"conditions": C("p") == 1}, {"p": [1], "v2": [1.5], "x": [1]}),
-        ({"conditions": C("v2") > 1.0}, {"p": [1], "v2": [1.5], "x": [1]}),
-        (BY_Y, {"p": [0, 1, 0, 1], "v3": ["a", "a", "b", "b"], "y": [0, 0, 1, 1]}),
-        ({**BY_Y, "conditions": C("x") == 0}, {"p": [0, 0], "v3": ["a", "b"], "y": [0, 1]}),
-    ],
-)
-def test_cells_collapse(driver, built, arguments, expected):
-    arguments = {"dimension_columns": "x", "payload_columns": ["v2"], **arguments}
-    assert rows(driver.query_cube(cube=XY, store=built, **arguments)) == expected
-
-
-@pytest.mark.parametrize(
-    "partition_by, expected", [("x", EACH), ("p", EACH), ("y", [{**V2, "y": [0, 0]}, {**V2, "y": [1, 1]}])]
-)
-def test_groups_of_projected_cells(driver, built, partition_by, expected):
-    arguments = {"dimension_columns": "x", "payload_columns": ["v2"], "partition_by": partition_by}
-    assert groups(driver.query_cube(cube=XY, store=built, **arguments)) == expected
 
 
 @pytest.mark.parametrize(

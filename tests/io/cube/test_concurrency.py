@@ -4,7 +4,6 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.errors import ConcurrentWriteError
 from tests.support.cubes import CUBE, SEED, build, check_integrity, file_contents, frame, memory
 from tests.support.stores import FaultyStore, Same
 
@@ -55,28 +54,6 @@ def test_writers_that_do_not_harm_each_other_both_succeed(moment, first, second,
     assert values(inner) == expected
 
 
-@pytest.mark.parametrize("moment", MOMENTS, ids=["data", "commit"])
-@pytest.mark.parametrize(
-    "second, expected", [(append(0, 30), [10, 11, 30]), (update(0, 30), [11, 30])], ids=["append", "update"]
-)
-def test_an_update_does_not_remove_what_it_has_not_seen(moment, second, expected):
-    build(Same.of(inner := memory()), seed=SEED)
-    with pytest.raises(ConcurrentWriteError, match="p=0"):
-        update(0, 20)(interrupted(inner, moment, second))
-    assert values(inner) == expected
-
-
-@pytest.mark.parametrize("moment", MOMENTS, ids=["data", "commit"])
-def test_of_two_builds_one_wins(moment):
-    def again(store):
-        api.build_cube(SEED.assign(v1=[30, 31]), CUBE, store)
-
-    inner = memory()
-    with pytest.raises(RuntimeError, match=r"cube\+\+seed"):
-        api.build_cube(SEED, CUBE, interrupted(inner, moment, again))
-    assert values(inner) == [30, 31]
-
-
 def test_a_rollback_keeps_what_others_committed():
     """An extension cannot put its header after somebody else appended to the seed."""
     build(Same.of(inner := memory()), seed=SEED)
@@ -87,15 +64,3 @@ def test_a_rollback_keeps_what_others_committed():
         api.extend_cube({"new": frame(x=[5], p=[0], v2=[1])}, CUBE, Same.of(faulty))
     assert len(faulty.happened) == 2
     assert values(inner) == [10, 11, 30]
-
-
-def test_a_cleanup_keeps_the_files_of_a_writer_at_work():
-    """The cleanup may take files that no header names yet; a commit must not name them then."""
-    build(Same.of(inner := memory()), seed=SEED)
-    store = interrupted(inner, "cube++seed/indices/", lambda s: api.cleanup_cube(CUBE, s))
-    try:
-        append(0, 20)(store)
-    except (RuntimeError, ValueError, KeyError):
-        assert values(inner) == [10, 11]
-    else:
-        assert values(inner) == [10, 11, 20]

@@ -1,15 +1,11 @@
 """What operations on cubes ask of the store: few calls, no writes by readers, the seed's header last."""
 
-from functools import partial
-
 import pytest
 
-from kartothek_cube.api.cube import C, eager_cube
+from kartothek_cube.api.cube import C, Cube, eager_cube
 from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids
-from kartothek_cube.core import clock
-from kartothek_cube.core.errors import MultiTableCommitAborted, UnknownOutcomeError
-from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, memory, rows, without_id
-from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
+from tests.support.cubes import CUBE, HEADER, build, file_keys, frame, groups, memory
+from tests.support.stores import CountingStore, ReadOnlyStore, Same, Wrapped
 
 INDEXED = CUBE.copy(index_columns=["i1", "v2"])
 
@@ -98,6 +94,32 @@ def test_not_a_store(driver, operation, store):
         operation(driver, store)
 
 
+def test_planning_example(driver):
+    """Pre-conditions, partition-by, alignment and re-grouping of the first sections; one file per row."""
+    factory = Same.of(store := CountingStore(memory()))
+    cube = Cube(["X"], ["P", "Q"], "cube", index_columns=["I1", "I2"])
+    seed = frame(
+        X=[1, 2, 3, 4, 5], P=[0, 0, 0, 1, 1], Q=[0, 1, 1, 0, 0], I1=[1, 2, 3, 4, 5], I2=[1, 1, 1, 1, 2]
+    )
+    enrich = frame(X=[1, 2, 4, 5, 7], P=[0, 0, 1, 1, 9], Q=[0, 1, 0, 0, 0], V=[6, 7, 8, 9, 0])
+    build(factory, cube, seed=seed[:1], enrich=enrich[:1])
+    for i in range(1, 5):
+        data = {"seed": seed[i : i + 1], "enrich": enrich[i : i + 1]}
+        eager_cube.append_to_cube(data=data, cube=cube, store=factory)
+    store.reset()
+    arguments = {"conditions": C("I1") > 1, "partition_by": "I2", "payload_columns": ["V"]}
+    assert groups(driver.query_cube(cube=cube, store=factory, **arguments)) == [
+        {"I2": [1, 1, 1], "P": [0, 0, 1], "Q": [1, 1, 0], "V": [7, None, 8], "X": [2, 3, 4]},
+        {"I2": [2], "P": [1], "Q": [0], "V": [9], "X": [5]},
+    ]
+    touched = {key for _, key in store.log}
+    seed_files, enrich_files = (
+        list(file_keys(factory, f"cube++{id_}").values()) for id_ in ("seed", "enrich")
+    )
+    assert touched.isdisjoint({seed_files[0], enrich_files[0], enrich_files[4]})
+    assert touched >= {*seed_files[1:], *enrich_files[1:4]}
+
+
 # readers -----------------------------------------------------------------------------------------
 
 READERS = {
@@ -129,16 +151,13 @@ ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 BOTH = {"seed": SEED, "aa": ENRICH, "zz": ENRICH.rename(columns={"v2": "v3"})}
 
 
-def update_all(driver, store, data=BOTH):
-    conditions = {"remove_conditions": C("p") >= 0, "ktk_cube_dataset_ids": list(data)}
-    return driver.update_cube(data=dict(data), cube=CUBE, store=store, **conditions)
-
-
 WRITERS = {
-    "build": lambda d, s, data=BOTH: d.build_cube(data=data, cube=CUBE, store=s, overwrite=True),
-    "append": lambda d, s, data=BOTH: d.append_to_cube(data=data, cube=CUBE, store=s),
-    "update": update_all,
-    "remove": lambda d, s, data=BOTH: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
+    "build": lambda d, s: d.build_cube(data=BOTH, cube=CUBE, store=s, overwrite=True),
+    "append": lambda d, s: d.append_to_cube(data=BOTH, cube=CUBE, store=s),
+    "update": lambda d, s: d.update_cube(
+        data=BOTH, cube=CUBE, store=s, remove_conditions=C("p") >= 0, datasets=[*BOTH]
+    ),
+    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
 }
 
 
@@ -160,46 +179,3 @@ def test_the_header_of_the_seed_is_copied_last(driver):
     driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target)
     puts = [key for method, key in target().log if method == "put"]
     assert puts[-1] == f"cube++seed{HEADER}json"
-
-
-# failures ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("at", range(1, 6))
-@pytest.mark.parametrize("name", ["build", "append", "update", "remove"])
-def test_a_failed_write_leaves_the_old_state(driver, name, at):
-    """The cube has one dataset: at most schema, index, two files and header are written."""
-    inner = memory()
-    build(Same.of(inner), seed=SEED)
-    operation = partial(WRITERS[name], driver, data={"seed": SEED.assign(v1=[30, 31])})
-    store = FaultyStore(inner).fail("put", at=at)
-    key = f"cube++seed{HEADER}json"
-    before = without_id(key, inner.get(key))
-    if failed(lambda: operation(Same.of(store))):
-        assert without_id(key, inner.get(key)) == before
-        assert rows(eager_cube.query_cube(cube=CUBE, store=Same.of(inner)))["v1"] == [10, 11]
-    assert bool(store.happened) == (without_id(key, inner.get(key)) == before)
-    check_integrity(Same.of(inner))
-
-
-def failed(operation):
-    """Whether the planned fault came out of an operation, at once or as the reason of an abort."""
-    try:
-        operation()
-    except (InjectedError, MultiTableCommitAborted) as error:
-        return InjectedError in (type(error), type(error.__cause__))
-    return False
-
-
-def test_a_build_that_fails_half_way_leaves_no_cube(driver, monkeypatch):
-    # for the writer of the first build, which could only be slow
-    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    inner = memory()
-    store = FaultyStore(inner).fail("put", key=f"seed{HEADER}")
-    # the first header may still arrive
-    with pytest.raises((InjectedError, MultiTableCommitAborted, UnknownOutcomeError)):
-        driver.build_cube(data=BOTH, cube=CUBE, store=Same.of(store))
-    with pytest.raises(ValueError, match=r"Cube cube not found|Seed dataset \(seed\) is missing"):
-        eager_cube.query_cube(cube=CUBE, store=Same.of(inner))
-    driver.build_cube(data=BOTH, cube=CUBE, store=Same.of(inner), overwrite=True)
-    assert len(eager_cube.query_cube(cube=CUBE, store=Same.of(inner))) == 1

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.api.cube import C, publish_staged
+from kartothek_cube.api.cube import publish_staged
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.io_components.publication import delta_log
@@ -25,35 +25,6 @@ def test_a_tidy_cube_stays_as_it_is_and_so_does_an_empty_store(driver, built, ot
     for store in (built, other_store_factory):
         with cubes.unchanged(store):
             driver.cleanup_cube(cube=cubes.CUBE, store=store)
-
-
-MORE = cubes.frame(x=[5], p=[5], v1=[15])
-#: operation -> its arguments
-CHANGES = {
-    "overwrite": ("build_cube", {"data": {"seed": SEED, "enrich": ENRICH}, "overwrite": True}),
-    "append": ("append_to_cube", {"data": MORE}),
-    "remove": ("remove_partitions", {"conditions": C("p") == 0}),
-    "remove all": ("remove_partitions", {"conditions": "all"}),
-    "update": (
-        "update_cube",
-        {"data": SEED[:1], "remove_conditions": C("p") == 0, "ktk_cube_dataset_ids": ["seed"]},
-    ),
-}
-
-
-@pytest.mark.parametrize("operation, arguments", CHANGES.values(), ids=CHANGES)
-def test_leftovers_of_changes_go(driver, built, operation, arguments):
-    getattr(driver, operation)(cube=cubes.CUBE, store=built, **arguments)
-    expected = cubes.rows(driver.query_cube(cube=cubes.CUBE, store=built))
-    before = cubes.without_commit_ids(cubes.snapshot(built))
-    driver.cleanup_cube(cube=cubes.CUBE, store=built)
-    after = cubes.without_commit_ids(cubes.snapshot(built))
-    assert len(after) < len(before)
-    assert after == {key: before[key] for key in after}
-    named = [key for id_ in ("seed", "enrich") for key in cubes.file_keys(built, f"cube++{id_}").values()]
-    assert sorted(named) == sorted(key for key in after if key.endswith(".parquet") and "/table/" in key)
-    cubes.check_integrity(built)
-    assert cubes.rows(driver.query_cube(cube=cubes.CUBE, store=built)) == expected
 
 
 def test_files_of_others_stay(driver, built):

@@ -4,7 +4,6 @@ import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError
-from kartothek_cube.serialization import ParquetSerializer
 from tests.support import cubes
 from tests.support.cubes import CUBE, ENRICH, SEED, aborts, dataset_ids, frame, header, refuses, rows, wrong
 
@@ -23,46 +22,9 @@ def test_extend_adds_datasets_and_touches_no_other(driver, built):
     assert found == {"p": [0, 1], "v1": [10, 11], "v2": [20, 21], "v3": [30, 31], "x": [0, 1]}
 
 
-def test_several_datasets_with_own_partitioning(driver, built):
-    data = {"new": NEW.drop(columns="p"), "other": frame(x=[1], p=[1], q=[7])}
-    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": [], "other": ["q", "p"]})
-    assert header(built, "cube++new")["partition_keys"] == []
-    assert header(built, "cube++other")["partition_keys"] == ["q", "p"]
-    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "q"]))
-    assert found == {"p": [0, 1], "q": [None, 7], "v3": [30, 31], "x": [0, 1]}
-
-
 def test_partition_on_may_name_datasets_that_do_not_come_now(driver, built):
     driver.extend_cube(data={"new": NEW}, cube=CUBE, store=built, partition_on={"later": [], "new": ["p"]})
     assert dataset_ids(built) == {"enrich", "new", "seed"}
-
-
-def test_index_columns_of_the_cube_are_indexed(driver, built):
-    data = {"new": NEW.assign(v4=1)}
-    driver.extend_cube(data=data, cube=CUBE.copy(index_columns=["v3"]), store=built)
-    assert cubes.index_columns(built, "cube++new") == {"v3"}
-    cubes.check_integrity(built)
-
-
-def test_other_compression_and_row_groups(driver, built):
-    serializer = ParquetSerializer(compression="GZIP", chunk_size=1)
-    data = {"new": frame(x=[0, 1], p=[0, 0], v3=[30, 31])}
-    driver.extend_cube(data=data, cube=CUBE, store=built, df_serializer=serializer)
-    (key,) = cubes.file_keys(built, "cube++new").values()
-    footer = cubes.read_parquet(built, key).metadata
-    assert (footer.num_row_groups, footer.row_group(0).column(0).compression) == (2, "GZIP")
-    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))
-    assert found == {"p": [0, 1], "v3": [30, None], "x": [0, 1]}
-
-
-def test_cells_that_the_seed_lacks_are_stored_but_not_returned(driver, built):
-    data = {"new": frame(x=[1, 7], p=[1, 7], v3=[1, 7])}
-    driver.extend_cube(data=data, cube=CUBE, store=built)
-    assert len(cubes.file_keys(built, "cube++new")) == 2
-    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))
-    assert found == {"p": [0, 1], "v3": [None, 1], "x": [0, 1]}
-    driver.append_to_cube(data={"seed": frame(x=[7], p=[7], v1=[17])}, cube=CUBE, store=built)
-    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))["v3"] == [None, 1, 7]
 
 
 def test_nothing_to_extend(driver, built):

@@ -7,7 +7,7 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.dataset import DatasetMetadata
 from tests.support import cubes
-from tests.support.cubes import SEED, wrong
+from tests.support.cubes import wrong
 
 MORE, MORE_ENRICH = cubes.frame(x=[5], p=[0], v1=[15]), cubes.frame(x=[5], p=[1], v2=[25])
 
@@ -20,17 +20,10 @@ def update(driver, store, data, conditions, ids, **kwargs):
 @pytest.mark.parametrize(
     "data, conditions, ids, seed, enrich",
     [
-        (MORE, C("p") == 0, ["seed"], [11, 15], [20, 21]),
         (MORE, C("p") == 0, ["seed", "enrich"], [11, 15], [21]),
-        (MORE, C("p") == 9, ["seed"], [10, 11, 15], [20, 21]),
-        (MORE, None, ["seed", "enrich"], [10, 11, 15], [20, 21]),
-        (MORE, C("p") >= 0, ["seed"], [15], [20, 21]),
         (MORE, (C("p") > 0) & (C("p") < 2), ["seed"], [10, 15], [20, 21]),
         (MORE, [C("p").isin([0, 7])], ["seed"], [11, 15], [20, 21]),
         ({"seed": MORE, "enrich": MORE_ENRICH}, C("p") == 1, ["seed", "enrich"], [10, 15], [20, 25]),
-        ({}, C("p") == 0, ["enrich"], [10, 11], [21]),
-        ({}, C("p") == 0, ["seed", "enrich"], [11], [21]),
-        ({}, None, ["seed"], [10, 11], [20, 21]),
         ({}, C("p") == 0, [], [10, 11], [20, 21]),
     ],
 )
@@ -59,20 +52,6 @@ def test_kept_partitions_stay_in_front_and_other_datasets_untouched(driver, buil
     assert {key: data for key, data in cubes.snapshot(built).items() if "enrich" in key} == before
 
 
-def test_conditions_on_columns_a_dataset_is_not_partitioned_by_remove_all_of_it(driver, built):
-    data = {"new": cubes.frame(x=[0, 1], v3=[30, 31])}
-    driver.extend_cube(data=data, cube=cubes.CUBE, store=built, partition_on={"new": []})
-    update(driver, built, {"new": cubes.frame(x=[7], v3=[37])}, C("p") == 0, ["new"])
-    assert payload(built, "cube++new", "v3") == [37]
-
-
-def test_an_index_the_cube_does_not_name_is_kept_up_to_date(driver, store_factory):
-    driver.build_cube(data=SEED, cube=cubes.CUBE.copy(index_columns=["v1"]), store=store_factory)
-    update(driver, store_factory, MORE, C("p") == 0, ["seed"])
-    assert sorted(cubes.index(store_factory, "cube++seed", "v1")) == [11, 15]
-    cubes.check_integrity(store_factory)
-
-
 # refusals ----------------------------------------------------------------------------------------
 
 NO_UPDATE = {
@@ -97,21 +76,6 @@ def test_wrong_input_is_refused_before_anything_is_written(driver, built, expect
     defaults = {"data": MORE, "remove_conditions": C("p") == 0, "ktk_cube_dataset_ids": ["seed"]}
     with cubes.refuses(built, *expected):
         driver.update_cube(**{"cube": cubes.CUBE, "store": built, **defaults, **arguments})
-
-
-@pytest.mark.parametrize(
-    "data, ids, emptied",
-    [({}, ["seed"], "seed"), ({}, ["enrich"], "enrich"), (MORE, ["seed", "enrich"], "enrich")],
-)
-def test_a_dataset_must_not_become_empty(driver, built, data, ids, emptied):
-    """Other datasets are rolled back."""
-    with cubes.aborts(built, emptied):
-        update(driver, built, data, C("p") >= 0, ids)
-
-
-def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built):
-    with cubes.refuses(built, ValueError, "cube++seed", "v1", "string", garbage=True):
-        update(driver, built, cubes.frame(x=[5], p=[0], v1=["a"]), C("p") == 0, ["seed"])
 
 
 OUTSIDE = r"do not select 1 of 2 written partitions, such as p=1"

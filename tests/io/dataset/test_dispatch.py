@@ -1,8 +1,5 @@
 """Reads that are dispatched by indexed columns: one frame per combination of values."""
 
-import datetime
-
-import pandas as pd
 import pytest
 
 from kartothek_cube.core.factory import DatasetFactory
@@ -14,8 +11,6 @@ from kartothek_cube.io.eager import (
 from tests.support.stored_files import all_rows, frame
 from tests.support.stores import CountingStore
 
-DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
-
 
 @pytest.fixture
 def stored(memory):
@@ -26,20 +21,6 @@ def stored(memory):
     more = frame(p=[2, 2], x=[2, 3], y=["f", "g"]).astype({"x": "Int64"})
     update_dataset_from_dataframes([more], memory, "u")
     return memory
-
-
-@pytest.mark.parametrize(
-    "dispatch_by, found",
-    [
-        ("p", [["c", "d"], ["a", "b", "e", "f", "g"]]),
-        (["x"], [["b", "c"], ["f"], ["a", "e", "g"]]),
-        (("p", "x"), [["c"], ["b"], ["f"], ["a", "e", "g"]]),
-        (["x", "p"], [["c"], ["b"], ["f"], ["a", "e", "g"]]),
-        ([], [["a", "b", "e", "c", "d", "f", "g"]]),
-    ],
-)
-def test_groups(io, stored, dispatch_by, found):
-    assert [df["y"].tolist() for df in io.read(stored, dispatch_by=dispatch_by)] == found
 
 
 @pytest.mark.parametrize(
@@ -75,28 +56,6 @@ def test_combinations_that_only_the_indices_hold(io, memory):
     io.store(memory, [frame(x=[1, 2], y=["a", "b"])], secondary_indices=["x", "y"])
     found = all_rows(io.read(memory, dispatch_by=["x", "y"]))
     assert found == [{"x": [1], "y": ["a"]}, {"x": [], "y": []}, {"x": [], "y": []}, {"x": [2], "y": ["b"]}]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        *([-1, 2**63 - 1], [0, 2**64 - 1], [-0.5, float("inf")], [False, True], ["", "ä"]),
-        *([b"", b"\x00\xff"], [DAY, NEXT_DAY]),
-        [pd.Timestamp("1969-12-31 12:00"), pd.Timestamp("2020-01-31 00:00:00.000001")],
-        [pd.Timestamp("2020-01-31", tz="Europe/Berlin"), pd.Timestamp("2020-02-01", tz="Europe/Berlin")],
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("columns", [None, ["n"]])
-def test_values_of_every_type(io, memory, values, columns):
-    df = frame(p=values[::-1], x=values[::-1], n=[1, 0])
-    df = pd.concat([df, df.assign(n=df["n"] + 2)], ignore_index=True)
-    io.store(memory, [df], partition_on="p", secondary_indices="x")
-    for column in ("p", "x"):
-        frames = io.read(memory, dispatch_by=column, columns=columns)
-        assert [found["n"].tolist() for found in frames] == [[0, 2], [1, 3]]
-        if columns is None:
-            assert [found[column].tolist() for found in frames] == [[value] * 2 for value in values]
 
 
 @pytest.mark.parametrize("dispatch_by", ["y", ["x", "y"], ["zz"]])

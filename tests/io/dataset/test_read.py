@@ -13,7 +13,6 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetNotFoundError
-from kartothek_cube.serialization import ParquetSerializer
 from tests.support.stored_files import all_rows, frame, header, keys, rows
 from tests.support.stores import CountingStore, ReadOnlyStore, Same, Wrapped
 
@@ -46,15 +45,6 @@ def test_frames_come_in_the_order_of_commit_with_all_columns(io, parted):
     api.update_dataset_from_dataframes([frame(p=[0], q=["z"], y=["z"], z=[9])], parted, "u")
     assert [df["z"].tolist() for df in io.read(parted)] == [[3], [1], [2], [9]]
     assert api.read_table("u", parted)["z"].tolist() == [3, 1, 2, 9]
-
-
-@pytest.mark.parametrize("columns", [["y", "p"], ["p"], ["q", "p"], ["z", "y", "q"]])
-def test_some_columns(io, parted, columns):
-    values = rows(pd.concat(PARTS))
-    expected = [{name: [values[name][i]] for name in columns} for i in range(3)]
-    assert all_rows(io.read(parted, columns=columns)) == expected
-    assert list(api.read_table("u", parted, columns=columns).columns) == columns
-    assert len(api.read_table("u", parted, columns=columns)) == 3
 
 
 @pytest.mark.parametrize("predicates, counts", [(None, [2, 1]), ([[("x", ">", 1)]], [1, 1])])
@@ -109,12 +99,6 @@ def test_a_predicate_that_the_type_of_one_file_cannot_meet_meets_rows_of_others(
         assert table["y"].tolist() == [1], op
 
 
-def test_only_partition_keys_count_the_rows(io, memory):
-    io.store(memory, [frame(p=[1, 2, 1], x=[1, 2, 3])], partition_on="p")
-    assert all_rows(io.read(memory, columns=["p"])) == [{"p": [1, 1]}, {"p": [2]}]
-    assert api.read_table("u", memory, columns=["p"], predicates=[[("x", "<", 3)]])["p"].tolist() == [1, 2]
-
-
 @pytest.mark.parametrize(
     "arguments, error, text",
     [
@@ -163,11 +147,6 @@ def test_predicates(io, parted, predicates, found, pushdown):
     options = {"predicates": predicates, "predicate_pushdown_to_io": pushdown}
     assert [df["z"].tolist() for df in io.read(parted, **options)] == found
     assert api.read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
-
-
-def test_row_groups(io, memory):
-    io.store(memory, [frame(x=range(10))], df_serializer=ParquetSerializer(chunk_size=2))
-    assert all_rows(io.read(memory, predicates=[[("x", ">=", 7)]])) == [{"x": [7, 8, 9]}]
 
 
 def test_only_needed_files_are_opened(parted):
@@ -245,25 +224,6 @@ def test_dask_puts_far_dates_together(memory, index):
     assert sorted(result["p"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
 
 
-def test_partition_keys_have_the_wide_type(io, memory):
-    df = frame(p=np.array([1], "int8"), x=np.array([1], "int8"))
-    io.store(memory, [df], partition_on="p")
-    assert io.read(memory)[0].dtypes.astype(str).to_dict() == {"p": "int64", "x": "int8"}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        *([True, False], [b"\xff", b"a"], ["", "a"], [1.5, -0.5]),
-        pd.to_datetime(["2020-01-31 00:00", "2020-02-01 12:00"]).as_unit("ns"),
-    ],
-)
-def test_values_of_partition_keys(io, memory, values):
-    df = frame(p=values, x=[1, 2])
-    io.store(memory, [df], partition_on="p")
-    pdt.assert_frame_equal(pd.concat(io.read(memory), ignore_index=True), df)
-
-
 def test_extension_types_come_back(io, memory):
     df = frame(s=["a", None], i=[1, None], b=[True, None]).astype(
         {"s": "string", "i": "Int8", "b": "boolean"}
@@ -280,17 +240,6 @@ def test_extension_types_of_partition_keys_come_back(io, memory, predicates):
     table = api.read_table("u", memory, predicates=predicates)
     for found in (*io.read(memory, predicates=predicates), table):
         assert found.dtypes.equals(df.dtypes)
-
-
-def test_files_of_nulls_have_the_type_of_the_schema(io, memory):
-    io.store(memory, [frame(x=pd.Series([None], dtype=object)), frame(x=["a"])])
-    assert [str(df.dtypes["x"]) for df in io.read(memory)] == [str(frame(x=["a"]).dtypes["x"])] * 2
-
-
-def test_narrow_and_wide_files(memory):
-    inputs = [frame(x=np.array([1], "int8")), frame(x=np.array([2**40])), frame(x=np.array([3], "int16"))]
-    api.store_dataframes_as_dataset(memory, "u", inputs)
-    pdt.assert_frame_equal(api.read_table("u", memory), frame(x=[1, 2**40, 3]))
 
 
 def test_categories_per_partition(io, memory):
@@ -385,13 +334,6 @@ def test_empty_table_has_the_types_of_other_results(io, memory, as_object, colum
     assert isinstance(empty.index, pd.RangeIndex)
 
 
-def test_dataset_without_partitions(io, memory):
-    api.create_empty_dataset_header(memory, "u", frame(p=[1], x=["a"]), partition_on="p")
-    assert io.read(memory) == []
-    assert io.read(memory, dispatch_by="p") == []
-    pdt.assert_frame_equal(api.read_table("u", memory), frame(p=[1], x=["a"])[:0])
-
-
 def test_missing_dataset(io, memory):
     with pytest.raises(DatasetNotFoundError, match=r"'u.by-dataset-metadata.json' nor 'u.by.*msgpack.zstd'"):
         io.read(memory)
@@ -402,15 +344,6 @@ def test_missing_file(io, parted):
     parted().delete(key)
     with pytest.raises(KeyError, match=key):
         io.read(parted)
-
-
-@pytest.mark.parametrize(
-    "uuid, with_store, with_factory", [("u", False, False), (None, True, False), ("u", True, True)]
-)
-def test_ambiguous_dataset(io, flat, uuid, with_store, with_factory):
-    factory = api.DatasetFactory("u", flat) if with_factory else None
-    with pytest.raises(ValueError, match="factory"):
-        io.read(flat if with_store else None, uuid, factory=factory)
 
 
 @pytest.mark.parametrize("kind", ["text", "metadata"])

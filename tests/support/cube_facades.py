@@ -50,8 +50,6 @@ class Eager:
     #: whether datasets are announced, since input comes in parts
     announces = False
     groups_share_types = False
-    #: whether cells that occur twice in a frame of input are refused
-    checks_duplicates = True
     #: arguments of functions that have them
     options: Mapping[str, Any] = {}
 
@@ -156,11 +154,10 @@ class LargeBag(Bag):
 
 
 class DataFrame(Eager):
-    """dask DataFrames of two partitions in, dask DataFrames out."""
+    """dask DataFrames of one partition in, dask DataFrames out."""
 
     name = "dataframe"
     module, writes, others = dataframe_cube, "{}_from_dataframe", "{}_dataframe"
-    checks_duplicates = False
 
     def make_input(self, data: Any, cube: Any) -> Any:
         return frames_of(data)
@@ -188,8 +185,13 @@ def frames_of(data: Any) -> Any:
         return {}
     if not isinstance(data, pd.DataFrame):
         return data
+    return ddf_of(data)
+
+
+def ddf_of(df: pd.DataFrame, npartitions: int = 1) -> Any:
+    """Give a frame as a dask DataFrame of these very types."""
     with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_pandas(data, npartitions=1, sort=False)
+        return dd.from_pandas(df, npartitions=npartitions, sort=False)
 
 
 #: name for ``--facade`` -> class

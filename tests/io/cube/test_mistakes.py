@@ -208,9 +208,8 @@ MISTAKES = {
 }
 
 
-#: mistakes that a façade does not know: partitions of dask DataFrames are checked one by one, a DataFrame of
-#: Spark has no index and one type per column
-UNKNOWN = {("duplicate", "dataframe"), ("key in the index", SPARK), ("zones", SPARK)}
+#: mistakes that a façade does not know: a DataFrame of Spark has no index and one type per column
+UNKNOWN = {("key in the index", SPARK), ("zones", SPARK)}
 REMEDIES_OF_SPARK = {
     "type of a column": 'widen payload with update_schema, or F.col("QTY").cast("bigint") if all are whole',
     "zone": 'F.col("DAY").cast("timestamp_ntz"), in the time zone of the session',
@@ -463,13 +462,6 @@ def test_key_types_of_new_datasets_are_checked_before_anything_is_written(store_
     data = {"seed": SEED, "prices": PRICES.astype({"SHOP": str})}
     with refuses(store_factory, errors.MultiTableCommitAborted, "is int64 in dataset 'seed' but string in"):
         api.build_cube(data, CUBE, store_factory)
-
-
-@pytest.mark.parametrize("data", [SEED, {"seed": SEED, "prices": PRICES}])
-def test_second_build(driver, built, data):
-    driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
-    with refuses(built, (ValueError, RuntimeError), "ube ", "exists; pass overwrite=True to replace it"):
-        driver.build_cube(data=data, cube=CUBE, store=built)
 
 
 # -- timestamps and indices of frames ------------------------------------------------------------------------

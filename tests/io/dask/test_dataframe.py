@@ -16,6 +16,7 @@ from kartothek_cube.io import eager
 from kartothek_cube.io.dask import dataframe
 from kartothek_cube.io_components import dataset_read
 from kartothek_cube.serialization import ParquetSerializer
+from tests.support.cube_facades import ddf_of
 from tests.support.cubes import as_dict, file_keys, files, frame, memory, read_parquet
 from tests.support.stores import CountingStore, Same
 
@@ -25,12 +26,6 @@ DATE, STAMP = datetime.date, pd.Timestamp
 @pytest.fixture
 def store():
     return Same.of(memory())
-
-
-def ddf_of(df, npartitions=1):
-    """Give a dask DataFrame of these very types."""
-    with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_pandas(df, npartitions=npartitions, sort=False)
 
 
 def compute(lazy):
@@ -129,36 +124,21 @@ INDICES = {
 
 
 @pytest.mark.parametrize("values", INDICES.values(), ids=INDICES)
-@pytest.mark.parametrize("how", ["partition", "secondary"])
-def test_a_column_becomes_the_index(store, values, how):
-    df = frame(k=[*values, values[0]], x=[0, 1, 2, 3])
-    options = {"partition_on": "k"} if how == "partition" else {"secondary_indices": "k"}
-    eager.store_dataframes_as_dataset(store, "u", [df[:2], df[2:]], **options)
-    ddf = dataframe.read_dataset_as_ddf("u", store, dask_index_on="k")
-    distinct = sorted(set(values))
-    assert ddf.divisions == (*distinct, distinct[-1])
-    assert ddf.npartitions == len(distinct)
-    for df_, value in zip(partitions(ddf), distinct, strict=True):
-        assert df_.index.name == "k"
-        assert set(df_.index) == {value}
-        assert sorted(df_["x"]) == df["x"][df["k"] == value].tolist()
-    assert ddf.known_divisions
-
-
-@pytest.mark.parametrize("values", INDICES.values(), ids=INDICES)
 @pytest.mark.parametrize("how", ["partition_on", "secondary_indices"])
 @pytest.mark.parametrize("dates_as_object", [True, False])
-def test_the_index_may_be_categorical(store, values, how, dates_as_object):
+@pytest.mark.parametrize("categoricals", [[], ["k"]], ids=str)
+def test_a_column_becomes_the_index(store, values, how, dates_as_object, categoricals):
     df = frame(k=[*values, values[0]], x=[0, 1, 2, 3])
     eager.store_dataframes_as_dataset(store, "u", [df[:2], df[2:]], **{how: "k"})
-    options = {"dask_index_on": "k", "categoricals": ["k"], "dates_as_object": dates_as_object}
-    ddf = dataframe.read_dataset_as_ddf("u", store, **options)
+    options = {"categoricals": categoricals, "dates_as_object": dates_as_object}
+    ddf = dataframe.read_dataset_as_ddf("u", store, dask_index_on="k", **options)
     plain = eager.read_table("u", store, dates_as_object=dates_as_object).set_index("k")["x"]
     distinct = sorted(set(plain.index))
-    assert ddf.divisions == (*distinct, distinct[-1])
-    assert ddf._meta.index.categories.equals(pd.Index(distinct, dtype=plain.index.dtype))
+    assert ddf.divisions == (*distinct, distinct[-1]) and ddf.known_divisions
+    if categoricals:
+        assert ddf._meta.index.categories.equals(pd.Index(distinct, dtype=plain.index.dtype))
     for df_, value in zip(partitions(ddf), distinct, strict=True):
-        assert set(df_.index) == {value}
+        assert (df_.index.name, set(df_.index)) == ("k", {value})
         assert sorted(df_["x"]) == sorted(plain[plain.index == value])
 
 
@@ -404,21 +384,17 @@ def test_an_update_creates_a_dataset(store):
         ({"shuffle": True, "num_buckets": None}, ValueError, "None"),
         ({"shuffle": True, "num_buckets": 0}, ValueError, "0"),
         ({"num_buckets": 0}, ValueError, "num_buckets must be a positive integer but is 0"),
+        ({"shuffle": True, "num_buckets": True}, ValueError, "must be a positive"),
         ({"shuffle": True, "bucket_by": ["nope"]}, ValueError, "nope"),
+        *(
+            ({"repartition_ratio": ratio}, ValueError, "must be a positive")
+            for ratio in (-1, 0, True, float("nan"), float("inf"))
+        ),
     ],
 )
 def test_wrong_arguments_of_updates(stored, arguments, error, fragment):
     with pytest.raises(error, match=fragment):
         dataframe.update_dataset_from_ddf(ddf_of(DF), stored, "u", **arguments)
-
-
-def test_wrong_arguments_of_stores(store):
-    with pytest.raises(TypeError, match="None"):
-        dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", table=None)
-    with pytest.raises(ValueError, match="nope"):
-        dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", partition_on="nope", shuffle=True)
-    with pytest.raises(ValueError, match="nope"):
-        store_ddf(store, ddf_of(DF), partition_on="nope")
 
 
 def test_reads_count_no_other_calls_than_the_files(stored):
@@ -445,19 +421,6 @@ def test_shuffles_take_columns_of_numbers_and_numbers_of_numpy(store):
         compute(dataframe.update_dataset_from_ddf(ddf_of(df, 2), store, uuid, partition_on=keys, **options))
         found = eager.read_table(uuid, store).sort_values("0")
         assert found["0"].tolist() == [1.0, 2.0, 3.0] and found["p"].tolist() == [1, 2, 1]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *({"repartition_ratio": ratio} for ratio in (-1, 0, True, float("nan"), float("inf"))),
-        {"shuffle": True, "num_buckets": True},
-    ],
-    ids=str,
-)
-def test_wrong_numbers_are_refused(store, arguments):
-    with pytest.raises(ValueError, match="must be a positive"):
-        dataframe.update_dataset_from_ddf(ddf_of(DF), store, "u", **arguments)
 
 
 BIG, DAYS = 2**53 + 1, pd.to_datetime(np.arange(40), unit="D")
@@ -583,10 +546,9 @@ def test_partitions_of_other_kinds_are_a_conflict(store, first, second, text):
         compute(lazy)
 
 
-@pytest.mark.parametrize("argument", ["partition_on", "secondary_indices", "sort_partitions_by", "bucket_by"])
-def test_columns_that_do_not_exist_are_refused_before_the_input_is_computed(store, argument):
-    with pytest.raises(ValueError, match=f"^{argument}: unknown column nope; available: "):
-        dataframe.store_dataset_from_ddf(ddf_of(DF), store, "u", **{argument: "nope"})
+COLUMNS = ("partition_on", "secondary_indices", "sort_partitions_by", "bucket_by")
+UNKNOWN = [(DF, {name: "nope"}, ValueError, f"^{name}: unknown column nope; available: ") for name in COLUMNS]
+RESERVED = ("__KTK_HASH_BUCKET", "__KTK_PAYLOAD")
 
 
 @pytest.mark.parametrize(
@@ -611,7 +573,15 @@ def test_a_shuffle_names_columns_of_the_meta_that_a_partition_lacks(store):
         compute(lazy)
 
 
-@pytest.mark.parametrize("name", ["__KTK_HASH_BUCKET", "__KTK_PAYLOAD"])
-def test_names_of_the_shuffle_are_refused(store, name):
-    with pytest.raises(ValueError, match=f"{name}.*rename"):
-        dataframe.store_dataset_from_ddf(ddf_of(DF.assign(**{name: 1})), store, "u", shuffle=True)
+@pytest.mark.parametrize(
+    "df, arguments, error, text",
+    [
+        (DF, {"table": None}, TypeError, "None"),
+        (DF, {"partition_on": "nope", "shuffle": True}, ValueError, "nope"),
+        *UNKNOWN,
+        *((DF.assign(**{name: 1}), {"shuffle": True}, ValueError, f"{name}.*rename") for name in RESERVED),
+    ],
+)
+def test_wrong_arguments_of_stores_are_refused_at_once(store, df, arguments, error, text):
+    with pytest.raises(error, match=text):
+        dataframe.store_dataset_from_ddf(ddf_of(df), store, "u", **arguments)

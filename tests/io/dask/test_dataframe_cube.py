@@ -3,7 +3,6 @@
 import datetime
 
 import dask
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,15 +16,10 @@ from kartothek_cube.io.dask.dataframe_cube import (
     query_cube_dataframe,
 )
 from tests.support import cubes
+from tests.support.cube_facades import ddf_of
 from tests.support.stores import CountingStore, Same
 
 DATE = datetime.date
-
-
-def ddf_of(df, npartitions=1):
-    """Give a dask DataFrame of these very types."""
-    with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_pandas(df, npartitions=npartitions, sort=False)
 
 
 def write(store, data, **kwargs):
@@ -110,13 +104,6 @@ def test_groups_that_turn_out_to_be_empty_are_empty_partitions(store):
     pd.testing.assert_series_equal(parts[1].dtypes, ddf.dtypes)
 
 
-def test_partitions_without_rows_make_no_file(store):
-    ddf = ddf_of(cubes.frame(x=[0, 1, 2], p=[0, 0, 0], v1=[1, 2, 3]), 3)
-    ddf = ddf[ddf["x"] < 1]
-    write(store, ddf)
-    assert len(cubes.file_keys(store, "cube++seed")) == 1
-
-
 def test_nulls_are_found_in_every_partition(store):
     ddf = ddf_of(cubes.frame(x=[0.0, 1.0, None, 3.0], p=[0, 0, 1, 1], v1=[1, 2, 3, 4]), 4)
     with pytest.raises(ValueError, match=r'dimension column "x"'):
@@ -152,6 +139,7 @@ def test_rows_that_are_equal_in_the_bucket_columns_are_in_the_same_file(store):
     write(store, ddf_of(many_rows(), 5), shuffle=True, num_buckets=4, bucket_by=["k", "d"])
     seen = {}
     for label, content in cubes.files(store, "cube++seed").items():
+        assert sorted(content) == ["d", "k", "v1", "x"], "the bucket is not stored"
         for key in set(zip(content["k"], content["d"])):
             assert (label.split("/")[0], key) not in seen
             seen[label.split("/")[0], key] = label
@@ -181,22 +169,11 @@ def test_cells_of_several_partitions_of_the_input_may_be_equal(store):
         assert result["x"].tolist() == [0]
 
 
-def test_the_bucket_is_not_stored(store):
-    write(store, ddf_of(many_rows(), 2), shuffle=True, num_buckets=2)
-    contents = cubes.files(store, "cube++seed").values()
-    assert all(sorted(content) == ["d", "k", "v1", "x"] for content in contents)
-
-
 def test_shuffled_datasets_without_partition_columns(store):
     whole = ddf_of(cubes.frame(x=[0, 1, 2, 3], v2=[1, 2, 3, 4]), 4)
     data = {"seed": ddf_of(cubes.frame(x=[0, 1], p=[0, 1])), "whole": whole}
     write(store, data, shuffle=True, partition_on={"whole": []})
     assert len(cubes.file_keys(store, "cube++whole")) == 1
-
-
-def test_without_shuffle_every_partition_writes_its_own_files(store):
-    write(store, ddf_of(cubes.frame(x=range(6), p=[0, 1] * 3, v1=range(6)), 3))
-    assert len(cubes.file_keys(store, "cube++seed")) == 6
 
 
 def test_a_shuffled_dataset_without_rows_is_refused(store):

@@ -4,6 +4,7 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +17,8 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
 from kartothek_cube.io import eager
 from kartothek_cube.io.arrow import read_table_arrow
+from kartothek_cube.io.dask.bag import read_dataset_as_dataframe_bag
+from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
 from kartothek_cube.io.dask.delayed import read_dataset_as_delayed
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, plan_rollback
@@ -204,6 +207,9 @@ READ = {
     "dataframes": lambda **kw: pd.concat(eager.read_dataset_as_dataframes(**kw)),
     "iterator": lambda **kw: pd.concat(read_dataset_as_dataframes__iterator(**kw)),
     "arrow": lambda **kw: read_table_arrow(**kw).to_pandas(),
+    "delayed": lambda **kw: pd.concat(dask.compute(read_dataset_as_delayed(**kw), scheduler="sync")[0]),
+    "bag": lambda **kw: pd.concat(read_dataset_as_dataframe_bag(**kw).compute(scheduler="sync")),
+    "dask DataFrame": lambda **kw: read_dataset_as_ddf(**kw).compute(scheduler="sync"),
 }
 
 

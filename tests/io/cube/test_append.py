@@ -50,16 +50,6 @@ def test_metadata_is_merged(driver, built):
     assert given == {"seed": {"b": 20, "d": 4}}
 
 
-def test_partition_on_is_the_stored_one(driver, built):
-    data = {"new": frame(x=[0], q=[5], v3=[1]), "whole": frame(x=[0], v4=[1])}
-    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": ["q"], "whole": []})
-    more = {"new": frame(x=[1], q=[6], v3=[2]), "whole": frame(x=[1], v4=[2])}
-    driver.append_to_cube(data=more, cube=CUBE, store=built)
-    assert [label.split("/")[0] for label in file_keys(built, "cube++new")] == ["q=5", "q=6"]
-    assert ["/" in label for label in file_keys(built, "cube++whole")] == [False, False]
-    cubes.check_integrity(built)
-
-
 @pytest.mark.parametrize("index_columns", [[], ["v1", "v2"]], ids=["not named by the cube", "named"])
 def test_existing_indices_are_extended(driver, store_factory, index_columns):
     full = CUBE.copy(index_columns=["v1", "v2"])

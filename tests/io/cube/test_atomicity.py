@@ -1,7 +1,6 @@
 """Operations on several datasets: readers see all of an operation or nothing, whenever its writer dies."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pandas as pd
@@ -434,23 +433,3 @@ def test_requests():
     puts = [key for method, key in store.log if method == "put"]
     assert len([key for key in puts if HEADER in key]) == 1
     assert not [key for key in puts if key.endswith(".before")]
-
-
-@pytest.mark.slow("many writers and readers in threads")
-def test_many_writers_and_readers():
-    store = memory()
-    api.build_cube(data(0), CUBE, store)
-
-    def write(number):
-        for step in range(8):
-            api.update_cube(data(number * 100 + step), CUBE, store, None, NAMES)
-
-    def read():
-        return [len(values(store)) for _ in range(40)]
-
-    with ThreadPoolExecutor(4) as pool:
-        writers = [pool.submit(write, number) for number in (1, 2)]
-        readers = [pool.submit(read) for _ in range(2)]
-        for writer in writers:
-            writer.result()
-        assert {seen for reader in readers for seen in reader.result()} == {1}

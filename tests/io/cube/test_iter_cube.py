@@ -84,16 +84,6 @@ def test_one_frame_is_in_memory_at_a_time(store):
     assert len(alive) == 16
 
 
-def test_an_input_that_fails_leaves_no_dataset(store):
-    def data():
-        yield part(0)
-        raise OSError("no more")
-
-    with pytest.raises(OSError, match="no more"):
-        api.build_cube__iter(data(), CUBE, store)
-    assert dataset_ids(store) == set()
-
-
 def test_input_is_not_touched_before_the_plan_stands(store):
     build(store, seed=part(0))
 

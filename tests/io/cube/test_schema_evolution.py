@@ -551,18 +551,6 @@ def test_only_needed_columns_of_a_remote_file_are_fetched(store_factory):
     assert df.to_dict("list") == {"n": [9], "p": ["a"], "r": [n - 1], "x": [n - 1]}
 
 
-def test_merge_on_every_facade(driver, store_factory):
-    cube = api.Cube(["x"], ["p"], "cube")
-    seed = pd.DataFrame({"x": [1], "p": ["a"], "q": [1]})
-    more = pd.DataFrame({"x": [2], "p": ["a"], "v": [2.5]})
-    driver.build_cube(data=seed, cube=cube, store=store_factory)
-    driver.append_to_cube(data=more, cube=cube, store=store_factory, schema_mode="merge")
-    add, rename = {"n": "int64"}, {"v": "w"}
-    api.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename)
-    found = rows(driver.query_cube(cube=cube, store=store_factory))
-    assert found == {"n": [9, 9], "p": ["a", "a"], "q": [1, None], "w": [None, 2.5], "x": [1, 2]}
-
-
 @pytest.mark.slow("every façade")
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
 def test_every_facade_reads_files_of_all_schemas(tmp_path, name):

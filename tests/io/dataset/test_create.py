@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import functools
 
 import numpy as np
 import pandas as pd
@@ -39,20 +38,6 @@ def test_round_trip(io, store_factory):
     assert all_rows(io.read(store_factory)) == [rows(XY)] * 2
     assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
     assert dataset.explicit_partitions
-
-
-@pytest.mark.parametrize("style", ["url", "store", "factory"])
-def test_every_kind_of_store(tmp_path, style):
-    url = f"hfs://{tmp_path}"
-    given = {"url": url, "factory": functools.partial(_open, url), "store": _open(url)}[style]
-    api.store_dataframes_as_dataset(given, "u", [XY])
-    pdt.assert_frame_equal(api.read_table("u", given), XY)
-
-
-def _open(url):
-    from storefact import get_store_from_url
-
-    return get_store_from_url(url)
 
 
 def test_layout(io, store_factory):

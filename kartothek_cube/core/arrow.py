@@ -723,7 +723,7 @@ def convert_first(convert: Callable[[pa.DataType], T], target: pa.DataType, coar
     """Convert to a type, or to one with another range."""
     try:
         return convert(target)
-    except ValueError:
+    except (TypeError, ValueError):
         if coarse.equals(target):
             raise
         return convert(coarse)

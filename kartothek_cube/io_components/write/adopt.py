@@ -118,6 +118,8 @@ class AdoptDataset:
         The table breaks a rule of the cube: missing columns, nulls in key columns, duplicate cells, types
         that differ from those of the cube or between files. Or it is a Delta table with deletion vectors or
         column mapping, or refers to files outside of its directory. Nothing is left behind.
+    TypeError
+        A column has a type that cannot be stored, such as durations.
     RuntimeError
         The dataset exists, and ``overwrite`` is not set.
     MultiTableCommitAborted
@@ -241,7 +243,7 @@ def _run_adoption(context: tuple[WritePlan, ForeignTable, bool], files: Sequence
         runtime.progress_advance(file.size_bytes)
     n_copied = len(results) - len(links)
     if tables:
-        rows = write_tasks.prepare(plan, {write.name: [pa.concat_tables(tables)]})
+        rows = write_tasks.prepare(plan, {write.name: [arrow.concat_promoted(tables)]})
         results += write_tasks.run_write(plan, rows, threads=1).values()
     return _Adopted(write.merge(results), links, n_copied, len(tables))
 
@@ -267,6 +269,9 @@ def _adopt_as_is(
     columns = (*keys, *order, *indices, *write.statistics, *sorted(write.contract.columns))
     columns = (*columns, *names) if write.contract.has_checks else columns
     rows = table.read(file, parquet, [c for c in dict.fromkeys(columns) if c in names])
+    # names and indices of times that nanoseconds do not hold need another schema than that of the table
+    if any(map(arrow.has_far_times, rows.schema.types)):
+        return None
     if kernels.sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = write_tasks.prepare_table(write, [rows])

@@ -22,10 +22,13 @@ from pyarrow import fs
 from kartothek_cube.core import errors, naming, old_parquet, tuning
 from kartothek_cube.core.arrow import (
     cast_column,
+    cast_times,
+    convert_first,
     has_zone,
     parse_texts,
     same_but_nulls,
     storage_type,
+    with_far_times,
     with_zone_of,
 )
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
@@ -89,25 +92,27 @@ class ForeignTable:
         return self._complete(file, old_parquet.cast_times(rows, parquet.metadata), names)
 
     def _complete(self, file: ForeignFile, rows: pa.Table, names: Iterable[str]) -> pa.Table:
-        fields = [self.schema.field(name) for name in names]
-        return pa.table([self._column(file, rows, field) for field in fields], pa.schema(fields))
+        columns = {name: self._column(file, rows, self.schema.field(name)) for name in names}
+        return pa.table(columns)
 
     def _column(self, file: ForeignFile, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+        """A column with the type of the table; times that nanoseconds do not hold in microseconds."""
         if field.name in rows.column_names:
             column = rows.column(field.name)
-            try:
-                # files of Delta tables may have times without the zone of the table, as those of 96 bits
-                column = column.cast(with_zone_of(column.type, field.type))
-                return cast_column(column, field.type, field.name)
-            except (TypeError, ValueError) as error:
-                raise errors.SchemaConflictError(
-                    f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
-                    f"{field.type}: {error}"
-                ) from error
-        if field.name in file.values:
-            value = cast_column(file.values[field.name], field.type, field.name)[0]
-            return pa.chunked_array([pa.repeat(value, len(rows))], field.type)
-        return pa.chunked_array([pa.nulls(len(rows), field.type)])
+        elif field.name in file.values:
+            column = pa.chunked_array([pa.repeat(file.values[field.name][0], len(rows))])
+        else:
+            return pa.chunked_array([pa.nulls(len(rows), field.type)])
+        try:
+            # files of Delta tables may have times without the zone of the table, as those of 96 bits
+            column = column.cast(with_zone_of(column.type, field.type))
+            cast = partial(cast_column, column, column=field.name)
+            return convert_first(cast, field.type, with_far_times(field.type))
+        except (TypeError, ValueError) as error:
+            raise errors.SchemaConflictError(
+                f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
+                f"{field.type}: {error}"
+            ) from error
 
 
 def open_table(
@@ -120,6 +125,8 @@ def open_table(
     if not isinstance(source, str | os.PathLike):
         return _open_object(source, snapshot)
     location = os.fspath(source)
+    if not location:
+        raise ValueError("source is an empty path")
     if location.endswith(".metadata.json"):
         return _open_iceberg(_load_iceberg(location), snapshot)
     filesystem, root = _resolve(location)
@@ -291,6 +298,9 @@ def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Sch
     """Columns of all files, each with the widest of its types."""
     fields: dict[str, tuple[pa.Field, str]] = {}
     for path, schema in zip(paths, schemas, strict=True):
+        if len(set(schema.names)) < len(schema):
+            twice = next(name for name in schema.names if schema.names.count(name) > 1)
+            raise errors.SchemaConflictError(f"Column {twice!r} is twice in {path}")
         for field in schema:
             dtype = storage_type(field.type)
             if _PANDAS_INDEX.fullmatch(field.name):
@@ -322,7 +332,8 @@ def _parse_directories(column: str, texts: Sequence[str | None], dtype: pa.DataT
     if dtype is None or pa.types.is_null(dtype):
         dtype = _infer_type(encoded.dictionary)
     try:
-        parsed = parse_texts(encoded.dictionary, storage_type(dtype))
+        parse = partial(parse_texts, encoded.dictionary)
+        parsed = convert_first(parse, storage_type(dtype), with_far_times(dtype))
     except ValueError as error:
         raise ValueError(f"A directory of column {column!r} has no value of type {dtype}: {error}") from error
     return parsed.take(encoded.indices)
@@ -330,8 +341,8 @@ def _parse_directories(column: str, texts: Sequence[str | None], dtype: pa.DataT
 
 def _infer_type(texts: pa.StringArray) -> pa.DataType:
     """Type of directories of a column: that of the values which all of them are, else text."""
-    patterns = {_INTEGER: pa.int64(), _DATE: pa.date32(), _TIMESTAMP: pa.timestamp("ns")}
-    for pattern, dtype in patterns.items():
+    times = [(_TIMESTAMP, pa.timestamp(unit)) for unit in ("ns", "us")]
+    for pattern, dtype in ((_INTEGER, pa.int64()), (_DATE, pa.date32()), *times):
         if len(texts) and all(map(pattern.fullmatch, texts.to_pylist())):
             with suppress(ValueError):  # such as 2024-02-30
                 parse_texts(texts, dtype)
@@ -364,7 +375,7 @@ def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
     values = {}
     for column in table.metadata().partition_columns:
         dtype = storage_type(schema.field(column).type)
-        values[column] = adds.column(f"partition.{column}").combine_chunks().cast(dtype)
+        values[column] = cast_times(adds.column(f"partition.{column}").combine_chunks(), dtype)
     uri = urllib.parse.urlsplit(table.table_uri)
     root = os.path.realpath(urllib.parse.unquote(uri.path)) if uri.scheme in ("file", "") else None
     filesystem: fs.FileSystem = fs.LocalFileSystem()

@@ -200,6 +200,22 @@ def test_rows_in_another_order_or_partition_are_written_again(write, table, keys
     assert (done.n_rewritten, len(done.dataset.partition_table)) == (n_rewritten, 2)
 
 
+@pytest.mark.parametrize(
+    "cube",
+    [
+        api.Cube(["SHOP"], ["DAY"], "far"),
+        api.Cube(["SHOP"], [], "far", index_columns=["DAY"]),
+        api.Cube(["SHOP"], [], "far"),
+    ],
+    ids=["partition", "index", "payload"],
+)
+@pytest.mark.parametrize("partition_by", [["DAY"], ["COUNTRY"]], ids=str)
+def test_times_that_nanoseconds_do_not_hold_are_adopted(write, cube, partition_by):
+    days = [datetime.datetime(9999, 12, 31), DAYS[0], datetime.datetime(1, 1, 1)]
+    table = SALES.take([6, 5, 0]).set_column(1, "DAY", pa.array(days, pa.timestamp("us")))
+    check_adoption(write(table, partition_by), table, cube=cube)
+
+
 def test_an_enrichment_without_partitions_is_copied(write):
     api.build_cube(SALES, CUBE, store := memory())
     names = pa.table({"SHOP": [1, 2, 3, 4], "NAME": ["A", "B", "A", "B"]})
@@ -444,6 +460,15 @@ def test_null_directories(tmp_path):
     table = _replace("QTY", pa.array([None] * 6 + [1, 2, 3, 4, 5, 6]))
     source = write_directory(table, tmp_path / "b", ["COUNTRY", "QTY"])
     assert check_adoption(source, table).n_rewritten == 7
+
+
+def test_a_file_with_a_column_twice_is_refused(tmp_path):
+    put(pa.table([[1], [2], [3]], ["SHOP", "QTY", "QTY"]), tmp_path / "source/a.parquet")
+    refuse_adoption(tmp_path / "source", "^Column 'QTY' is twice in .*a.parquet$", ValueError)
+
+
+def test_an_empty_path_is_not_the_current_directory():
+    refuse_adoption("", "^source is an empty path$", ValueError)
 
 
 def test_files_with_different_columns(tmp_path):

@@ -691,7 +691,7 @@ def _parse_zoned(texts: pa.Array, wide: pa.DataType) -> pa.Array:
     east = pc.equal(pc.struct_field(second_offsets, "sign"), "+")
     shift = pc.if_else(east, pc.negate(seconds), seconds).fill_null(0).cast(pa.duration("s"))
     minutes = pc.replace_substring_regex(texts, r"([+-]\d\d:\d\d):\d\d$", r"\1")
-    return pc.add_checked(minutes.cast(wide), shift.cast(pa.duration("ns")))
+    return pc.add_checked(minutes.cast(wide), shift.cast(pa.duration(wide.unit)))
 
 
 def _reject(texts: pa.Array, is_invalid: pa.Array) -> None:

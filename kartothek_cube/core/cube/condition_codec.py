@@ -207,8 +207,10 @@ def replace_words(text: str, types: Mapping[str, pa.DataType]) -> str:
     # the content of quotes is hidden, so that it is neither replaced nor a word that follows
     unquoted = _QUOTED.sub(lambda quoted: "'" * len(quoted[0]), text)
     for match in _WORD.finditer(unquoted):
-        if match["sign"] or match["column"] in types:
-            symbol = _SYMBOLS[match[0].lower()]
+        symbol = _SYMBOLS[match[0].lower()]
+        # NOT begins a condition; elsewhere it is part of a text
+        is_begin = text[: match.start()].rstrip()[-1:] in ("", "&", "|", "~", "(")
+        if (match["sign"] or match["column"] in types) and (is_begin or symbol[0] != "~"):
             text = text[: match.start()] + symbol + text[match.end() :]
     return text
 

@@ -350,6 +350,7 @@ READ = {
         ("s = Bed and Breakfast AND i = 1", (C("s") == "Bed and Breakfast") & (C("i") == 1)),
         ("i = 1 AND ~(i = 2 OR NOT ~i = 3)", (C("i") == 1) & (C("i") != 2) & (C("i") != 3)),
         ("s < a<>b AND s IN (i<>1, b)", (C("s") < "a<>b") & C("s").isin(["i<>1", "b"])),
+        ("s = do not a<b AND NOT i = 1", (C("s") == "do not a<b") & (C("i") != 1)),
         (
             "s = a AND i = 1 & f = 2 | b != false",
             ((C("s") == "a") & (C("i") == 1) & (C("f") == 2)) | (C("b") != False),  # noqa: E712

@@ -103,10 +103,10 @@ def encode_component(column: str, values: pa.Array) -> pa.StringArray:
 
 
 def join_components(values: Mapping[str, pa.Array], length: int) -> pa.StringArray:
-    """Label components of rows of partition keys, joined."""
+    """Label components of rows of partition keys, joined; equal for 0.0 and -0.0, unlike labels."""
     if not values:
         return pa.repeat("", length)
-    parts = [encode_component(column, array) for column, array in values.items()]
+    parts = [encode_component(column, arrow.normalize_zeros(array)) for column, array in values.items()]
     return pc.binary_join_element_wise(*parts, "/")
 
 

@@ -134,6 +134,14 @@ def test_merges_are_those_of_a_dict(store, seed, one_task):
         pd.testing.assert_frame_equal(result, expected, check_dtype=False)
 
 
+def test_a_merge_finds_the_partition_of_zero_for_minus_zero(store):
+    cube = api.Cube(["x"], ["f"], "zeros")
+    api.build_cube(pd.DataFrame({"x": [1], "f": [0.0], "v": [1], "w": [2]}), cube, store)
+    api.merge_into_cube(pd.DataFrame({"x": [1], "f": [-0.0], "v": [3]}), cube, store)
+    (df,) = api.query_cube(cube, store)
+    assert df.to_dict("records") == [{"f": 0.0, "v": 3, "w": 2, "x": 1}]
+
+
 def test_columns_that_are_left_out_have_their_default(store):
     api.update_schema(CUBE, store, add={"unit": "string"}, defaults={"unit": "km"})
     api.merge_into_cube(frame(14, 18).drop(columns="w"), CUBE, store)

@@ -159,7 +159,8 @@ def _check_types(expected: StructType, output: pa.Schema) -> None:
 # An offset is a position in the sequence of files that commits added: `version` and number of `files` of
 # that version; all files of older versions come before it. `snapshot` is the version whose complete state
 # the stream begins with, all of whose files count as added. Data files are immutable, and the history keeps
-# them as long as the states that refer to them, so a batch can be read again.
+# them as long as the states that refer to them, so a batch can be read again. `state` is the id of the last
+# state that was read: a dataset that is deleted and created again has the same versions, but other states.
 
 try:
     from pyspark.sql.streaming import datasource as limits
@@ -177,7 +178,7 @@ _NO_SNAPSHOT = -1
 #: operations that replace files by others with the same rows
 _SAME_ROWS = frozenset({"compact"})
 
-Offset = dict[str, int]
+Offset = dict[str, Any]
 
 
 class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -253,8 +254,9 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Offset at which the next batch ends; without ``start`` (before Spark 4.2) the newest version."""
         end = self._target or {"version": self._newest() + 1, "files": 0}
         begin = _BEGIN if start is None else start
+        self._check_state(begin)
         if begin["version"] == _NOW["version"]:
-            return {**end, "snapshot": _NO_SNAPSHOT}
+            return self._with_state({**end, "snapshot": _NO_SNAPSHOT})
         snapshot = begin.get("snapshot", _NO_SNAPSHOT)
         if begin["version"] == _BEGIN["version"]:
             snapshot = end["version"] - 1
@@ -262,7 +264,8 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin["version"] >= end["version"]:
             return start or _BEGIN
         files = limit.max_files if limit is not None and isinstance(limit, limits.ReadMaxFiles) else None
-        return {**self._advance(begin, end["version"], snapshot, files), "snapshot": snapshot}
+        end = self._advance(begin, end["version"], snapshot, files)
+        return self._with_state({**end, "snapshot": snapshot})
 
     def _advance(self, begin: Offset, until: int, snapshot: int, files: int | None) -> Offset:
         """The offset some files behind another one, at most that of a version."""
@@ -275,6 +278,34 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return {"version": version, "files": skipped + left}
             left, skipped = left - count, 0
         return {"version": until, "files": 0}
+
+    def _with_state(self, offset: Offset) -> Offset:
+        state = self._state_id(offset)
+        return offset if state is None else {**offset, "state": state}
+
+    def _state_id(self, offset: Offset) -> str | None:
+        """Id of the last state that an offset has read; None if it is not kept."""
+        # not from the cache: the dataset may have been created again since
+        version, blobs = offset["version"] - (offset["files"] == 0), open_blobs(self._store())
+        for state in self._states():
+            if state.version == version:
+                loaded = history.load_state(self._uuid, blobs, state) if state.current else None
+                key = state.key if loaded is None else history.current_snapshot(loaded, blobs)
+                return key.rpartition("-")[2].removesuffix(".state")
+        return None
+
+    def _check_state(self, start: Offset) -> None:
+        """Raise ValueError if the dataset is another one than that which the stream has read."""
+        if "state" not in start:
+            return
+        state = self._state_id(start)
+        # that of an older version has expired: `_compare` says so, if it is needed
+        if state == start["state"] or (state is None and start["version"] <= self._newest()):
+            return
+        raise ValueError(
+            f"Dataset {self._uuid!r} was deleted and created again since the stream has read it: start again "
+            "with a new checkpoint"
+        )
 
     # -- states ----------------------------------------------------------------------------------------------
 
@@ -350,6 +381,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut the files between two offsets into tasks."""
         if start["version"] == _NOW["version"] or end["version"] < 0:
             return []
+        self._check_state(start)
         is_first = start["version"] == _BEGIN["version"]
         # that of a later batch: before Spark 4.2, its end was computed without knowledge of its start
         snapshot = (end if is_first else start).get("snapshot", _NO_SNAPSHOT)

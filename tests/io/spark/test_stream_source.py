@@ -96,6 +96,22 @@ def test_a_column_that_is_gone_ends_a_stream(url):
         read_versions(reader, 2, 3)
 
 
+@pytest.mark.parametrize("appends", [0, 3])
+def test_a_dataset_that_is_created_again_ends_a_stream(url, appends):
+    api.build_cube(cells(range(4)), CUBE, url)
+    append(url, [4])
+    reader = open_reader(url)
+    end = reader.latestOffset(reader.initialOffset())
+    assert reader.latestOffset(end) == end and reader.partitions(end, end) == []
+    api.delete_cube(CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
+    for x in range(appends):
+        append(url, [x])
+    for ask in (lambda: reader.latestOffset(end), lambda: reader.partitions(end, {**end, "version": 9})):
+        with pytest.raises(ValueError, match="deleted and created again since the stream has read it: start"):
+            ask()
+
+
 @pytest.mark.skipif(not hasattr(datasource, "limits"), reason="Spark 4.1 asks for all that there is")
 def test_a_batch_has_some_of_the_files(stream, url):
     append(url, range(4, 8))

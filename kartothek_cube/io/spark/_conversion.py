@@ -99,9 +99,19 @@ def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
     )
 
 
-def arrow_schema(schema: st.StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges rows of a schema."""
-    return pa.schema([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in schema])
+def arrow_schema(schema: st.StructType, dataset: str | None = None) -> pa.Schema:
+    """The Arrow schema in which Spark exchanges rows of a schema; errors name the dataset, if it is given."""
+    fields = []
+    for field in schema:
+        try:
+            fields.append(pa.field(field.name, _arrow_type(field.dataType), field.nullable))
+        except TypeError as error:
+            where = "" if dataset is None else f" of dataset {dataset!r}"
+            raise TypeError(
+                f"Column {field.name!r}{where} has type {field.dataType.simpleString()}, "
+                f"which cannot be stored: {error}."
+            ) from None
+    return pa.schema(fields)
 
 
 def _arrow_type(dtype: st.DataType) -> pa.DataType:
@@ -126,15 +136,7 @@ def _arrow_type(dtype: st.DataType) -> pa.DataType:
 
 def check_types(schema: st.StructType, dataset: str, stored: Mapping[str, pa.DataType]) -> pa.Table:
     """Check that a dataset can hold the columns of a frame; a table without rows in the types to store."""
-    for field in schema:
-        try:
-            _arrow_type(field.dataType)
-        except TypeError as error:
-            raise TypeError(
-                f"Column {field.name!r} of dataset {dataset!r} has type {field.dataType.simpleString()}, "
-                f"which cannot be stored: {error}."
-            ) from None
-    return to_storage_types(arrow_schema(schema).empty_table(), stored)
+    return to_storage_types(arrow_schema(schema, dataset).empty_table(), stored)
 
 
 def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
@@ -172,6 +174,9 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
         nan = pc.is_nan(column)
         if pc.any(nan).as_py():
             column = pc.if_else(nan, None, column)
+    if column.null_count and not field.nullable:
+        # Spark fails in Java where it reads them, and counts them as values
+        raise ValueError(f"Column {field.name!r} has nulls, but the schema says NOT NULL.")
     if source.equals(target):
         return column
     try:

@@ -235,16 +235,25 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
 # -- tasks ---------------------------------------------------------------------------------------------------
 
 
-def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> Iterator[pa.Table]:
-    """Result of a function for each group of a task; None stands for no rows."""
+def map_group(
+    function: MapFunction, target: pa.Schema, context: ScanContext, task: ScanTask
+) -> Iterator[pa.Table]:
+    """Result of a function for each group of a task, in types of Spark; None stands for no rows."""
     for table in run_task(context, task):
         try:
             result = function(pandas_conversion.from_file(table))
         except Exception as error:
             # without the traceback of this library, to which Spark would add its own
             raise RuntimeError(_describe_failure(function, context, table, error)) from None
-        if result is not None:
-            yield pandas_conversion.as_table(result)
+        if result is None:
+            continue
+        try:
+            rows = _conversion.to_spark(pandas_conversion.as_table(result), target)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            # it has no line of the function
+            error = error.with_traceback(None)
+            raise RuntimeError(_describe_failure(function, context, table, error)) from None
+        yield rows
 
 
 def _describe_failure(function: MapFunction, context: ScanContext, table: pa.Table, error: Exception) -> str:

@@ -138,7 +138,7 @@ def map_cube_spark(
     announce_query(plan)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
     tasks = split_into_tasks(plan, _session.workers(session))
-    job = query_job(plan, tasks, partial(executor.map_group, func))
+    job = query_job(plan, tasks, partial(executor.map_group, func, arrow_schema(spark_types)))
     job = attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}")
     return executor.results_as_spark_dataframe(session, job, spark_types)
 

@@ -147,6 +147,25 @@ def test_map_whose_result_is_unknown_is_refused(built):
         api.map_cube_spark(lambda part: None, CUBE, built)
     with pytest.raises(TypeError, match=r"schema must be .* but is int"):
         api.map_cube_spark(lambda part: part, CUBE, built, 1)
+    with pytest.raises(TypeError, match=r"Column 'x' has type interval day, which cannot be stored: cast it"):
+        api.map_cube_spark(lambda part: part, CUBE, built, "x interval day")
+
+
+@pytest.mark.parametrize(
+    "columns, problem",
+    [
+        ({"x": [1]}, r"Column\(s\) missing in the rows for Spark: w"),
+        ({"x": [1], "w": ["a"]}, "Column 'w' of type string cannot be given to Spark as int64: .*'a'.*"),
+        ({"x": [1], "w": pa.nulls(1)}, "Column 'w' has nulls, but the schema says NOT NULL"),
+    ],
+)
+def test_rows_of_a_function_that_do_not_fit_its_schema_are_an_error_in_one_sentence(built, columns, problem):
+    def wrong(_):
+        return pa.table(columns)
+
+    mapped = api.map_cube_spark(wrong, CUBE, built, "x BIGINT, w BIGINT NOT NULL", conditions="p == 1")
+    with pytest.raises(RuntimeError, match=f"^Function wrong failed for p=1: ValueError: {problem}"):
+        api.extend_cube_from_spark({"more": mapped}, CUBE, built, partition_on={"more": []})
 
 
 def test_files_are_as_eager_ones(frame, built, tmp_path):

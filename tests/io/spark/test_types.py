@@ -93,6 +93,13 @@ def test_missing_columns_and_strange_values_are_named():
         _conversion.to_spark(pa.table({"c": ["a"]}), target)
 
 
+@pytest.mark.parametrize("values", [[1, None], [float("nan")]])
+def test_nulls_in_a_column_that_has_none_are_an_error(values):
+    target = pa.schema([pa.field("c", pa.float64(), nullable=False)])
+    with pytest.raises(ValueError, match="Column 'c' has nulls, but the schema says NOT NULL"):
+        _conversion.to_spark(pa.table({"c": values}), target)
+
+
 @pytest.mark.parametrize(
     "source, stored, result",
     [

@@ -108,6 +108,11 @@ def quote_column(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether names of columns may differ in case only."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
 #: other threads would take a changed setting for that of the user
 _SETTINGS = Lock()
 

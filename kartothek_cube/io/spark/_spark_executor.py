@@ -357,7 +357,7 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
 
 
 def _check_case(df: DataFrame, names: Sequence[str], dataset: str) -> None:
-    if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
+    if not _session.is_case_sensitive(df.sparkSession):
         check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
 
 

@@ -255,7 +255,7 @@ def find_obstacle(plan: PhysicalPlan, schema: StructType, session: SparkSession)
     )
     if not all(map(label.fullmatch, keys)):
         return "Spark reads other values of partition columns, or other files"
-    is_case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
+    is_case_sensitive = _session.is_case_sensitive(session)
     fields = [field for field in arrow_schema(schema) if field.name not in types]
     for key in keys:
         columns = read_columns(blobs, key)

@@ -377,3 +377,12 @@ def test_a_column_that_differs_from_a_stored_one_in_case_only_is_refused(frame, 
     rows = frame.withColumnRenamed("v1", "V1")
     with pytest.raises(ValueError, match="differ in upper and lower case only: V1, v1"):
         api.append_to_cube_from_spark(rows, CUBE, url, schema_mode="merge")
+
+
+def test_columns_may_differ_in_case_where_the_session_says_true_in_any_spelling(spark, frame, url):
+    spark.conf.set("spark.sql.caseSensitive", "TRUE")
+    try:
+        api.build_cube_from_spark(frame.withColumn("V1", frame.v1), CUBE, url)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert {"v1", "V1"} <= set(api.query_cube_arrow(CUBE, url)[0].column_names)

@@ -609,6 +609,7 @@ class CubeWriter(ds.DataSourceArrowWriter):
         return TaskCommit(_write(self.plan, self.name, iterator))
 
     @concise_errors
+    @_conversion.spark_remedies()
     def commit(self, messages: Messages) -> None:
         """Commit the files of all tasks."""
         if self.plan is None:
@@ -643,6 +644,7 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
         return TaskCommit(_write(self.plan, self.name, iterator), query)
 
     @concise_errors
+    @_conversion.spark_remedies()
     def commit(self, messages: Messages, batchId: int) -> None:
         """Commit a batch, unless a batch of this number is committed already."""
         queries = {message.query for message in messages if isinstance(message, TaskCommit) and message.query}

@@ -11,6 +11,7 @@ from pyspark.sql import types as st
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.io.spark import _conversion, create_frame
+from kartothek_cube.io.spark.datasource import KartothekCubeDataSource
 
 TOKYO = pa.timestamp("us", "Asia/Tokyo")
 #: Arrow type, values, Spark type, values there
@@ -192,3 +193,14 @@ def test_messages_about_types_advise_in_functions_of_spark(spark, url, stored, g
             write()
         assert remedy in str(caught.value) and "df[" not in str(caught.value)
     assert api.query_cube_table(cube, url)["x"].to_pylist() == [1]
+
+
+def test_messages_of_a_commit_after_the_schema_has_changed_advise_in_functions_of_spark(url):
+    rows = pa.table({"x": [1], "p": [1], "v": [3]})
+    api.build_cube(rows, api.Cube(["x"], ["p"], "cube"), url)
+    source = KartothekCubeDataSource({"store": url, "cube": "cube"})
+    writer = source.writer(_conversion.spark_schema(rows.schema), overwrite=False)
+    message = writer.write(iter(rows.to_batches()))
+    api.update_schema("cube", url, widen={"v": "float64"})
+    with pytest.raises(SchemaConflictError, match=r'F\.col\("v"\)\.cast\("double"\) rounds integers'):
+        writer.commit([message])

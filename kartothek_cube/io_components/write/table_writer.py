@@ -37,7 +37,7 @@ from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec
-from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
+from kartothek_cube.serialization import CsvSerializer, DataFrameSerializer, ParquetSerializer
 
 #: limits of the task of a thread
 _BYTES_AT_A_TIME, _FILES_AT_A_TIME = 1 << 18, 64
@@ -67,6 +67,8 @@ def write_files(
             fast = ParquetSerializer("SNAPPY", serializer.chunk_size)
         work = partial(_write_parquet, blobs, serializer, fast, _slice_metadata(table), table)
     else:
+        if isinstance(serializer, CsvSerializer):
+            _check_csv_types(table.schema)
         work = partial(_write_other, blobs, serializer, table)
     size = 1
     if blobs.is_local:
@@ -122,6 +124,16 @@ def _slice_metadata(table: pa.Table) -> Callable[[int], pa.Table]:
 
 def _size(sink: str | BinaryIO) -> int:
     return os.path.getsize(sink) if isinstance(sink, str) else sink.tell()
+
+
+def _check_csv_types(schema: pa.Schema) -> None:
+    """Raise TypeError for a column whose values pandas writes as the text of Python, which no read parses."""
+    for field in schema:
+        if pa.types.is_binary(field.type) or pa.types.is_nested(field.type):
+            problem = (
+                f"Column {field.name!r} of type {field.type} cannot be stored as CSV, which has texts only"
+            )
+            raise TypeError(f"{problem}; use ParquetSerializer")
 
 
 def _write_other(

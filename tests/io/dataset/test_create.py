@@ -381,6 +381,13 @@ def test_csv_files_have_the_values_of_the_frame(io, memory, values):
     )
 
 
+@pytest.mark.parametrize("value", [b"a", [1], {"a": 1}], ids=str)
+def test_values_without_a_text_are_no_csv(io, memory, value):
+    with pytest.raises(TypeError, match=r"'x' .* CSV"):
+        io.store(memory, [frame(x=[value])], df_serializer=CsvSerializer())
+    assert keys(memory) == set()
+
+
 @pytest.mark.parametrize(
     "content, text", [("n;x\na;b\n", "do not fit the types"), ("n\n1\n", "lacks columns .* x"), ("", "n, x")]
 )

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def frame(p: int, x: Any = (1, 2), **more: Any) -> pd.DataFrame:
 @pytest.fixture
 def many(store_factory: Any) -> Any:
     """Make a store with a cube of n partitions, from headers alone; there are no data files."""
-    return lambda n: (store_headers(store_factory, n), store_factory)[1]
+    return partial(store_headers, store_factory)
 
 
 @pytest.mark.parametrize("n", [10, 1_000, 100_000])

@@ -5,21 +5,17 @@ import random
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema import make_meta, schema_to_bytes
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
 from kartothek_cube.io_components.dataset_read import DatasetRead, run_read
 from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
+from tests.support.headers import store_headers
 from tests.support.stores import CountingStore, Same
 
+SEED = "cube++seed"
 SIZES = [10, 1_000, 100_000]
 
 
@@ -30,24 +26,13 @@ def travelled(obj):
 @pytest.fixture
 def many(store_factory):
     """Make a store with a dataset of n partitions, from a header alone; there are no data files."""
-
-    def make(n):
-        blobs = open_blobs(store_factory)
-        schema = make_meta(pd.DataFrame({"p": [0], "x": [0.5]}), origin="test", partition_keys=["p"])
-        labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])
-        partitions = PartitionTable.from_labels("u", "table", labels)
-        header = DatasetMetadata("u", partitions=partitions, partition_keys=["p"], schema=schema)
-        blobs.put(schema_key("u"), schema_to_bytes(schema))
-        blobs.put("u.by-dataset-metadata.json", header.to_json())
-        return store_factory
-
-    return make
+    return lambda n: store_headers(store_factory, n, ["seed"])
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_tasks_of_a_read_are_small(many, n):
-    predicates = [[("x", ">", 0.5), ("p", ">=", 0)]]
-    plan = DatasetRead("u", many(n), predicates=predicates, columns=["p", "x"]).plan()
+    predicates = [[("v1", ">", 0.5), ("p", ">=", 0)]]
+    plan = DatasetRead(SEED, many(n), predicates=predicates, columns=["p", "v1"]).plan()
     tasks = plan.tasks()
     assert len(tasks) == n
     assert len(pickle.dumps(tasks[-1])) < 600
@@ -58,17 +43,17 @@ def test_tasks_of_a_read_are_small(many, n):
 @pytest.mark.parametrize("dispatch_by", [None, "p"])
 def test_store_calls_of_a_plan_do_not_grow(many, n, dispatch_by):
     counting = CountingStore(many(n)())
-    DatasetRead("u", Same.of(counting), dispatch_by=dispatch_by).plan()
+    DatasetRead(SEED, Same.of(counting), dispatch_by=dispatch_by).plan()
     assert sum(counting.counts.values()) == 2
 
 
 @pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
-def test_store_calls_of_an_update_do_not_grow(many):
+def test_store_calls_of_an_update_do_not_grow(store_factory, other_store_factory):
     counts = []
-    for n in (10, 1_000):
-        counting = CountingStore(many(n)())
-        plan = UpdateDataset(Same.of(counting), "u", delete_scope=[{"p": 3}]).plan()
-        finish_dataset_write(plan, [write_part(plan, pd.DataFrame({"p": [3], "x": [1.5]}))])
+    for n, factory in ((10, store_factory), (1_000, other_store_factory)):
+        counting = CountingStore(store_headers(factory, n, ["seed"])())
+        plan = UpdateDataset(Same.of(counting), SEED, delete_scope=[{"p": 3}]).plan()
+        finish_dataset_write(plan, [write_part(plan, pd.DataFrame({"p": [3], "x": [1], "v1": [1.5]}))])
         counts.append(sum(counting.counts.values()))
     assert counts[0] == counts[1]
 

@@ -16,11 +16,7 @@ import pytest
 from kartothek_cube.core import caching
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadataBuilder
-from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema import make_meta, schema_to_bytes
+from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
 from kartothek_cube.io_components.query.logical_plan import QueryCube
@@ -28,13 +24,13 @@ from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec
 from tests.support.factories import STORES
+from tests.support.headers import store_headers
 
 pytestmark = pytest.mark.slow("cubes of up to 40,000 partitions, each call of which is counted")
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
 #: pools have to live as long as the arrays in them, which caches keep
 POOLS: list[pa.MemoryPool] = []
-METADATA = {"dimension_columns": ["x", "y"], "partition_columns": ["p"]}
 
 
 def calls(function):
@@ -50,33 +46,13 @@ def calls(function):
     return pstats.Stats(profile).total_calls
 
 
-def make_dataset(blobs, name, column, n):
-    """A dataset of n partitions without files: n values of y, and 10 of x, each in a tenth of them."""
-    uuid = f"cube++{name}"
-    frame = pd.DataFrame({"x": [0], "y": [0], "p": [0], column: [0.5]})
-    schema = make_meta(frame, origin="test", partition_keys=["p"])
-    blobs.put(schema_key(uuid), schema_to_bytes(schema))
-    numbers = np.arange(n)
-    labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])
-    builder = DatasetMetadataBuilder(uuid, partition_keys=["p"], schema=schema)
-    builder._table = PartitionTable.from_labels(uuid, "table", labels)
-    for key, value in METADATA.items():
-        builder.add_metadata(f"ktk_cube_{key}", value)
-    builder.add_metadata("ktk_cube_is_seed", name == "seed")
-    for dimension, values in {"x": numbers % 10, "y": numbers * 7}.items() if name == "seed" else ():
-        index = ExplicitSecondaryIndex(dimension, IndexColumns.from_pairs(pa.array(values), labels))
-        builder.add_external_index(dimension, index.store(blobs, uuid))
-    blobs.put(*builder.to_json())
-
-
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Cubes of so many partitions."""
+    """Cubes of so many partitions: n values of y, and 10 of x, each in a tenth of them."""
     result = {}
     for n in (10_000, 20_000, 40_000):
-        result[n] = STORES["memory"](tmp_path_factory.mktemp(str(n)))
-        for name, column in (("seed", "v1"), ("enrich", "v2")):
-            make_dataset(open_blobs(result[n]), name, column, n)
+        store, numbers = STORES["memory"](tmp_path_factory.mktemp(str(n))), np.arange(n)
+        result[n] = store_headers(store, n, indices={"x": numbers % 10, "y": numbers * 7})
     return result
 
 

@@ -193,8 +193,10 @@ def check_changed_since(changed_since: cube_history.CubeAsOf) -> None:
     """Raise TypeError or ValueError for what names no state."""
     if cube_history.is_token(changed_since):
         cube_history.parse_token(changed_since)
-    elif not isinstance(changed_since, Mapping):
-        history.check_as_of(changed_since, "changed_since")
+        return
+    moments = changed_since.values() if isinstance(changed_since, Mapping) else [changed_since]
+    for moment in moments:
+        history.check_as_of(moment, "changed_since")
 
 
 def load_earlier(

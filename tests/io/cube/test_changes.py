@@ -203,9 +203,13 @@ def test_the_replay_of_all_changes_gives_the_newest_state(batches):
 
 NO_TOKEN = ("seed@3", "@", "seed@../../x", "seed@0000000001-20260101T000000000000Z-xyz", "seed@yesterday")
 NO_STATES = [(text, ValueError, "no token of a state") for text in NO_TOKEN]
-NO_STATES += [
-    (since, error, "changed_since is a version") for since, error in (("2020", ValueError), (b"", TypeError))
-]
+NOT_OF_A_TYPE = (
+    ("2020", ValueError),
+    (b"", TypeError),
+    ({"seed": "2020"}, ValueError),
+    ({"seed": None}, TypeError),
+)
+NO_STATES += [(since, error, "changed_since is a version") for since, error in NOT_OF_A_TYPE]
 
 
 @pytest.mark.parametrize("since, error, text", NO_STATES)

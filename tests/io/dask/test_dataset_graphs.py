@@ -188,9 +188,9 @@ def test_the_header_is_deleted_first(built):
     ],
     ids=["read", "index", "garbage"],
 )
-def test_partitions_of_bags_and_tasks_hold_at_least_one_item(stored, function, size, error):
+def test_partitions_of_bags_and_tasks_hold_at_least_one_item(built, function, size, error):
     with pytest.raises(error, match="_size must be"):
-        function(stored, size)
+        function(built, size)
 
 
 @pytest.mark.parametrize("partition_size", [None, 1, 5])

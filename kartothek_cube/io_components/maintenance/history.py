@@ -268,16 +268,27 @@ class DatasetHistories:
         # an operation is visible with the commit of the seed, whatever the clocks of the other commits said
         later = [s for s in states if wanted is not None and s.time > moment and self._is_part(name, s)]
         for state in [*reversed(until), *later]:
+            if self._is_pending(name, state):
+                continue
             own = self._participation(name, state)
             if (own.operation if own is not None and own.lineage == header.lineage else None) == wanted:
                 return state
         # other software wrote it
-        return self._select(name, moment)
+        selected = self._select(name, moment)
+        return None if selected is None or self._is_pending(name, selected) else selected
 
     def _participation(self, name: str, state: history.DatasetState) -> Participation | None:
         """The last operation on several datasets that led to a state."""
         record = self.record(name, state)
         return None if record is None else record.participation
+
+    def _is_pending(self, name: str, state: history.DatasetState) -> bool:
+        """Whether an operation that has not committed made the state: what is loaded is the one before."""
+        if not state.current:
+            return False
+        loaded = self.load(name, state)
+        version = history.version_number(loaded)
+        return loaded is None or (version is not None and version < state.version)
 
     def _is_part(self, name: str, state: history.DatasetState) -> bool:
         """Whether that operation made the state, and no later commit to the dataset alone."""

@@ -93,9 +93,10 @@ def answer(store) -> pd.DataFrame:
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
 @pytest.mark.parametrize("after", range(3))
 def test_a_write_that_dies_is_invisible(store, write, after):
-    before = answer(store)
+    before, listed = answer(store), list(api.list_cube_history(CUBE, store))
     assert die(store, write, after)
     pd.testing.assert_frame_equal(answer(store), before)
+    assert list(api.list_cube_history(CUBE, store)) == listed
     assert sorted(api.discover_cube("cube", store)[1]) == NAMES
     problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
     assert problems <= {"unfinished-operation", "schema-pending"}

@@ -65,6 +65,9 @@ def test_normalize_value_refuses(dtype, value, error, message):
         arrow.normalize_value(dtype, value)
 
 
+FAR = arrow.with_far_times(pa.timestamp("ns", "UTC"))
+
+
 @pytest.mark.parametrize(
     "dtype, texts, expected",
     [
@@ -77,6 +80,8 @@ def test_normalize_value_refuses(dtype, value, error, message):
         (pa.binary(), ["b'x'", "ü"], [b"b'x'", "ü".encode()]),
         (pa.date32(), ["0001-01-01", "9999-12-31"], [datetime.date.min, datetime.date.max]),
         (pa.decimal128(5, 2), ["1.5"], [decimal.Decimal("1.50")]),
+        # local mean time of Berlin, in a year that nanoseconds do not reach
+        (FAR, ["1500-01-01 00:53:28+00:53:28"], [datetime.datetime(1500, 1, 1, tzinfo=datetime.UTC)]),
     ],
 )
 def test_parse_texts(dtype, texts, expected):

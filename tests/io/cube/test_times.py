@@ -211,17 +211,6 @@ def test_zoned_times_keep_their_zone_in_all_facades(driver, store_factory, cube,
     assert {str(df["t"].dt.tz) for df in frames} == {str(zoned.dt.tz)}
 
 
-def test_partition_keys_in_local_mean_time_may_be_of_any_year(cube):
-    """Before standard time, offsets have seconds: that of Berlin is 00:53:28."""
-    times = pd.to_datetime(pd.Series(["1500-01-01", "1800-01-01"]).astype("M8[us]")).dt.tz_localize(
-        "Europe/Berlin"
-    )
-    store = memory()
-    eager_cube.build_cube(pd.DataFrame({"x": [0, 1], "p": "a", "t": times}), cube, store)
-    assert query_cube_table(cube, store, C("t") == times[0])["t"].to_pylist() == [times[0]]
-    assert sorted(query_cube_table(cube, store)["t"].to_pylist()) == times.tolist()
-
-
 @pytest.fixture(params=["Polars", "pyarrow"])
 def reader(request, monkeypatch):
     if request.param == "pyarrow":

@@ -145,7 +145,10 @@ WRONG_VALUES = [
     *(lambda: OneOf("c", [1.0, float("inf")]), lambda: OneOf("c", [float("nan")])),
     *(lambda: Fresh("c", timedelta(-1)), lambda: Fresh("c", float("nan")), lambda: Fresh("c", float("inf"))),
     # a limit that is null is not the same as none
-    *(lambda: InRange("c", 0, np.datetime64("NaT")), lambda: InRange("c", pa.scalar(None, pa.int64()), 1)),
+    *(
+        lambda: InRange("c", 0, np.datetime64("NaT", "ns")),
+        lambda: InRange("c", pa.scalar(None, pa.int64()), 1),
+    ),
     *(lambda: InRange("c", pd.NaT), lambda: OneOf("c", ["a", pd.NaT])),
 ]
 WRONG_TYPES = [

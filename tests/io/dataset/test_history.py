@@ -247,7 +247,9 @@ def test_states_that_are_gone(store):
             values(store, as_of=as_of)
 
 
-@pytest.mark.parametrize("as_of", [True, 1.5, None.__class__, b"1", pd.NaT, np.datetime64("NaT")], ids=repr)
+@pytest.mark.parametrize(
+    "as_of", [True, 1.5, None.__class__, b"1", pd.NaT, np.datetime64("NaT", "ns")], ids=repr
+)
 def test_no_times(store, as_of):
     with pytest.raises(TypeError, match="as_of is a version"):
         values(store, as_of=as_of)

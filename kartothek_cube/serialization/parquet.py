@@ -155,8 +155,9 @@ _NAME = b"index_name"
 
 def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """Arrow table of a frame and its index: a range is in the metadata, others are an additional column."""
-    table = pandas_conversion.from_pandas(df.drop(columns=_COLUMN, errors="ignore"), types)
-    index = df.index
+    # `drop` copies all columns with pandas 2
+    df = df.drop(columns=_COLUMN) if _COLUMN in df.columns else df
+    table, index = pandas_conversion.from_pandas(df, types), df.index
     name = None if index.name is None else str(index.name)
     if isinstance(index, pd.RangeIndex):
         if (index.start, index.step, index.name) == (0, 1, None):

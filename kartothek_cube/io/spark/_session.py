@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from threading import Lock
+from threading import RLock
 from types import ModuleType
 from typing import Any
 from urllib.parse import quote
@@ -114,7 +114,7 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 
 
 #: other threads would take a changed setting for that of the user
-_SETTINGS = Lock()
+_SETTINGS = RLock()
 
 
 @contextmanager

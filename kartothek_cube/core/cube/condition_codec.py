@@ -149,7 +149,7 @@ def parse_text(s: str) -> ConditionText:
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
     if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
         word = text.partition("'")[0].strip().upper()
-        problem = _find_missing(text) or (
+        problem = find_missing(text) or (
             f"; write the value without the word {word}"
             if word in ("DATE", "TIMESTAMP")
             else "; unbalanced quote, expected: column operator 'value', with '' for a quote in the value"
@@ -188,11 +188,11 @@ def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: C
     except ValueError as error:
         raise ValueError(
             f"Condition {abbreviate_text(repr(s))}: {abbreviate_text(repr(text))} does not fit, "
-            f"column {column!r} has type {dtype} ({error}){_find_missing(text)}"
+            f"column {column!r} has type {dtype} ({error}){find_missing(text)}"
         ) from error
 
 
-def _find_missing(text: str) -> str:
+def find_missing(text: str) -> str:
     """Advice on a value that ends with a word that joins conditions."""
     last = text.rpartition(" ")[2]
     return f"; a condition is missing behind {last}" if last.upper() in ("AND", "OR", "NOT") else ""

@@ -1024,6 +1024,12 @@ class _TextReader:
                 f"Condition {abbreviate_text(repr(parsed.text))}: column {parsed.column!r} has texts, and "
                 f"{text} is a number; write the text in quotes: '{text}'"
             )
+        # a word alone is a value, such as the state of Oregon
+        if self.of_query and is_text(dtype) and " " in text and (missing := codec.find_missing(text)):
+            raise ValueError(
+                f"Condition {abbreviate_text(repr(parsed.text))}{missing}; if it is part of the text, write "
+                f"this in quotes: '{text}'"
+            )
         parser = codec.query_parser(dtype) if self.of_query else None
         if parser is None:
             return codec.parse_value(parsed.text, parsed.column, text, dtype)

@@ -320,32 +320,33 @@ def strictly_increasing(columns: Columns, length: int) -> bool:
 
 def equal_neighbours(columns: Columns, length: int, block_starts: Ints | None = None) -> Mask | None:
     """For each row but the last: has the next row of its block its key? None if a block is not sorted."""
-    equal = np.ones(max(length - 1, 0), dtype=bool)
+    is_greater = np.zeros(max(length - 1, 0), dtype=bool)
     if block_starts is not None:
-        equal[block_starts - 1] = False
+        is_greater[block_starts - 1] = True
     for column in columns:
-        if not equal.any():
+        if is_greater.all():
             break
-        steps = _compare_neighbours(column)
-        if steps is None or not (steps[0] | ~equal).all():
+        compare = _compare_neighbours(column)
+        if compare is None:
             return None
-        equal &= steps[1]
-    return equal
+        is_greater |= compare("greater")
+        # the first column mostly decides alone
+        if not is_greater.all() and not (is_greater | compare("equal")).all():
+            return None
+    return ~is_greater
 
 
-def _compare_neighbours(column: Column) -> tuple[Mask, Mask] | None:
-    """For each row but the last: is the next value at least its own, is it equal; None if one is null."""
+def _compare_neighbours(column: Column) -> Callable[[str], Mask] | None:
+    """Comparison of all values but the first with the value before; None if one is null."""
     chunked = as_chunked(column)
     if chunked.null_count:
         return None
     values = _rank_codes(chunked) if pa.types.is_dictionary(chunked.type) else integers(chunked)
     if values is not None:
-        before, after = values[:-1], values[1:]
-        return after >= before, after == before
+        return lambda operation: getattr(np, operation)(values[1:], values[:-1])
     chunked = decode_dictionary(chunked)
     first, second = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
-    ordered, equal = pc.greater_equal(second, first), pc.equal(second, first)
-    return ordered.to_numpy(zero_copy_only=False), equal.to_numpy(zero_copy_only=False)
+    return lambda operation: getattr(pc, operation)(second, first).to_numpy(zero_copy_only=False)
 
 
 def _rank_codes(column: pa.ChunkedArray) -> Ints | None:

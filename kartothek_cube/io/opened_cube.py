@@ -264,7 +264,7 @@ class LazyQuery:
             remedy = "to_pandas() returns its rows"
             if any(field.alias == name for field in attrs.fields(LazyQuery)):
                 remedy = f"it is an argument, as in cube.query({name}=...)"
-            raise AttributeError(f"A query has no attribute {name!r}: {remedy}")
+            raise AttributeError(f"A query has no attribute {name!r}: {remedy}", name=name, obj=self)
 
     def __repr__(self) -> str:
         try:
@@ -468,6 +468,14 @@ class OpenedCube:
         keys = [*self.cube.dimension_columns, *self.cube.partition_columns]
         columns = order_columns(keys, None, sorted(name for name in types if not is_internal(name)))
         return pa.schema([(name, types[name]) for name in columns])
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            remedy = "list(cube) has its columns, dir(cube) its methods"
+            if not name.startswith("_") and hasattr(LazyQuery, name):
+                remedy = f"a query has it, as in cube.query().{name}()"
+            raise AttributeError(f"A cube has no attribute {name!r}: {remedy}", name=name, obj=self)
 
     def __getitem__(self, column: str) -> VirtualColumn:
         """Return a column of the cube, for conditions: ``cube["TEMP"] > 10``."""

@@ -67,6 +67,10 @@ def test_methods_and_columns(opened):
         opened.query()[0]
     with pytest.raises(AttributeError, match=r"no attribute 'head': to_pandas\(\) returns its rows"):
         opened.query().head()
+    with pytest.raises(AttributeError, match=r"no attribute .to_pandas.: .*cube\.query\(\)\.to_pandas"):
+        opened.to_pandas()
+    with pytest.raises(AttributeError, match=r"no attribute 'columns': list\(cube\) has its columns"):
+        _ = opened.columns
     for argument in ("limit", "where"):
         with pytest.raises(AttributeError, match=rf"it is an argument, as in cube.query\({argument}=...\)"):
             getattr(opened.query(), argument)

@@ -549,8 +549,8 @@ def check_predicates(predicates: PredicatesType) -> None:
     for number, conjunction in enumerate(predicates):
         if not isinstance(conjunction, list):
             raise ValueError(
-                f"Conjunction {number} should be a list of (column, operator, value) tuples, "
-                f"got {type(conjunction).__name__}."
+                f"Conjunction {number} should be a list of (column, operator, value) tuples, as in "
+                f"[[('A', '==', 1)]], got {type(conjunction).__name__}."
             )
         if not conjunction:
             raise ValueError(f"Conjunction {number} is empty.")

@@ -273,9 +273,19 @@ class DatasetHistories:
             own = self._participation(name, state)
             if (own.operation if own is not None and own.lineage == header.lineage else None) == wanted:
                 return state
-        # other software wrote it
         selected = self._select(name, moment)
-        return None if selected is None or self._is_pending(name, selected) else selected
+        if selected is None or self._is_pending(name, selected):
+            return None
+        own = self._participation(name, selected)
+        if own is None or own.lineage != header.lineage:
+            # other software wrote it
+            return selected
+        # made by an operation that was committed later
+        if states[0].version == 1:
+            return None
+        uuid, known = self.cube.ktk_dataset_uuid(name), history.name_states(states)
+        remedy = f"State {selected.version} became visible later, by the commit of an operation."
+        raise errors.StateNotFoundError(uuid, moment.isoformat(), known, remedy=remedy)
 
     def _participation(self, name: str, state: history.DatasetState) -> Participation | None:
         """The last operation on several datasets that led to a state."""

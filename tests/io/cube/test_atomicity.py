@@ -318,6 +318,38 @@ def test_time_travel_never_stops_between_commits(store):
     assert values(store, as_of="2999-01-01") == [2]
 
 
+def write_beside_the_seed(store, name: str, participant: str) -> None:
+    """Write several datasets; another commit of the seed comes after that of the last participant."""
+    seed = {"seed": frame(x=[0], p=[0], v_seed=[1])}
+    other = FaultyStore(store)
+    other.fail(
+        "put", key=participant + HEADER, after=True, error=lambda: api.append_to_cube(seed, CUBE, store)
+    )
+    with limit_threads(1):
+        WRITES[name](other)
+
+
+@pytest.mark.parametrize("name, participant", [("append", "second"), ("extend", "b")])
+def test_time_travel_to_a_commit_of_the_seed_in_the_middle_of_an_operation(store, name, participant):
+    write_beside_the_seed(store, name, participant)
+    *_, before, between, after = api.list_cube_history(CUBE, store)
+    assert between.datasets == ("seed",)
+    assert {**before.versions, "seed": between.versions["seed"]} == between.versions
+    assert set(after.datasets) >= after.versions.keys() - before.versions.keys()
+    for as_of in (between.time, between.version):
+        assert values(store, as_of=as_of) == [1]
+        assert not {"a", "b"} & {*api.query_cube(CUBE, store, as_of=as_of)[0]}
+
+
+def test_time_travel_to_a_commit_in_the_middle_of_an_operation_that_needs_a_state_which_is_gone(store):
+    api.keep_cube_history(CUBE, store, 0, datasets=["first"])
+    write_beside_the_seed(store, "append", "second")
+    between = api.list_cube_history(CUBE, store)["seed"][-2]
+    assert [state.versions["first"] for state in api.list_cube_history(CUBE, store)] == [3]
+    with pytest.raises(errors.StateNotFoundError, match=r"first.*State 3 became visible later"):
+        api.query_cube(CUBE, store, as_of=between.time)
+
+
 def test_history_lists_states_of_the_cube(store):
     api.keep_cube_history(CUBE, store, 9)
     with api.annotate_operations("nightly", job={"run": 17}):

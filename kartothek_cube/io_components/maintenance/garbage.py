@@ -191,11 +191,8 @@ def _is_temporary(key: str) -> bool:
     return _TEMPORARY.search(key) is not None
 
 
-def delete_garbage(
-    store: StoreInput, keys: Iterable[str], staged_id: str = "", *, states: Iterable[str] = ()
-) -> None:
+def delete_garbage(store: StoreInput, keys: Iterable[str], staged_id: str = "") -> None:
     """Delete garbage, or the files of a staged write, except for what was committed since it was listed."""
-    # `states` are the snapshots that other tasks delete.
     # A writer may be about to commit a file, however old it is. So tombstones name the files from before
     # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
     # the dataset; where there is none, in a file (kartothek_cube.core.commit.header_store).
@@ -206,13 +203,11 @@ def delete_garbage(
     blobs.delete(sorted(temporary))
     for uuid, own in groupby(sorted(keys - temporary), key=lambda key: key.partition("/")[0]):
         # a repetition deletes the remaining files under the same tombstones
-        delete = partial(_delete_files, blobs, uuid, gen_uuid(), list(own), staged_id, set(states))
+        delete = partial(_delete_files, blobs, uuid, gen_uuid(), list(own), staged_id)
         header_store.retry_request(delete)
 
 
-def _delete_files(
-    blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str], staged_id: str, states: Set[str]
-) -> None:
+def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str], staged_id: str) -> None:
     def list_unused(state: DatasetMetadata) -> list[str]:
         """The keys to which a state does not refer; of a staged write, none once it is committed."""
         if staged_id and is_staged_committed(state, staged_id):
@@ -231,7 +226,7 @@ def _delete_files(
             # has pinned was the current one after the pin was put, so that a pin of these files is there now
             used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(delta_log.log_folder(uuid))])
             # a state that was archived since the files were listed keeps its files, too
-            used = _fold(used | history_keys(state, blobs, {*states, *keys}))
+            used = _fold(used | history_keys(state, blobs, keys))
             deleted = [key for key in list_unused(state) if key.casefold() not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
@@ -535,8 +530,13 @@ def _garbage_job(
     name: str, description: str, store: StoreFactory, keys: Sequence[str], blocksize: int | None
 ) -> Job[None]:
     """Delete listed garbage in blocks."""
-    run = partial(delete_garbage, states=list(filter(history.is_snapshot_key, keys)))
-    return delete_files_job(name, description, store, _cut(keys, blocksize), run=run)
+    prepare = None
+    snapshots = list(filter(history.is_snapshot_key, keys))
+    if snapshots and blocksize and blocksize < len(keys):
+        # before the files that they need, which blocks delete in any order
+        prepare = partial(delete_garbage, store, snapshots)
+        keys = [key for key in keys if not history.is_snapshot_key(key)]
+    return delete_files_job(name, description, store, _cut(keys, blocksize), prepare)
 
 
 def _cut(keys: Sequence[str], blocksize: int | None) -> list[Sequence[str]]:

@@ -2,12 +2,15 @@
 
 from contextlib import suppress
 
+import attrs
 import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.api.cube import publish_staged
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.io_components.job import execute
+from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.publication import delta_log
 from tests.support import cubes
 from tests.support.crash import stores_after_faults
@@ -93,13 +96,20 @@ def test_a_first_commit_while_files_of_its_dataset_are_deleted(monkeypatch, modu
     assert api.verify_cube(cubes.CUBE, store).ok
 
 
-def test_a_cleanup_that_dies_leaves_no_state_without_its_files():
+def cleanup_in_blocks(cube, store) -> None:
+    """Clean up by a job of several tasks, which may run in any order."""
+    job = garbage.CleanupCube(cube, store).job(blocksize=2)
+    execute(attrs.evolve(job, tasks=[*job.tasks][::-1]))
+
+
+@pytest.mark.parametrize("cleanup", [api.cleanup_cube, cleanup_in_blocks])
+def test_a_cleanup_that_dies_leaves_no_state_without_its_files(cleanup):
     """At each request: what the history lists can be read."""
     store = cubes.memory()
     for v1 in (1, 2):
         api.build_cube(SEED.assign(v1=v1), cubes.CUBE, store, overwrite=True)
     before = cubes.snapshot(lambda: store)
-    stores = stores_after_faults(before, lambda dying: api.cleanup_cube(cubes.CUBE, dying))
+    stores = stores_after_faults(before, lambda dying: cleanup(cubes.CUBE, dying))
     n_states = [len(api.list_cube_history(cubes.CUBE, store)) for store in stores]
     assert n_states == sorted(n_states, reverse=True) and set(n_states) == {1, 2}
     for store in stores:

@@ -307,9 +307,9 @@ def commit_state(
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error says more
         with suppress(Exception):
-            if snapshot and not (history.is_before_key(snapshot) or blobs.exists(base.header_key)):
-                # the dataset was deleted: the deletion may have listed its files before the snapshot was
-                # there, and a new dataset of that name would take it for its own
+            if snapshot and not history.is_before_key(snapshot) and _is_deleted(blobs, base):
+                # Listed before the snapshot was there: a new dataset of that name would take it for its own,
+                # and the history would have a state without its files.
                 blobs.delete([snapshot])
             operation.delete_before(blobs, snapshot)
             # a repeated request may have been refused, as another commit is on top of ours, which is archived
@@ -521,6 +521,17 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
     if base.state is None and base.aborted is None and base.record is not None and base.record.hidden:
         return base.stored
     return base.state
+
+
+def _is_deleted(blobs: BlobStore, base: BaseState) -> bool:
+    """Whether the state that a refused commit replaces is gone: its dataset, or files that only it has."""
+    try:
+        newest = DatasetMetadata.load_from_store(base.uuid, blobs, load_schema=False)
+    except errors.DatasetNotFoundError:
+        return True
+    state, kept = _replaced_state(base), referenced_keys(newest)
+    files = [] if state is None else [key for key in file_keys(state) if key not in kept]
+    return bool(header_store.missing_files(blobs, base.uuid, files))
 
 
 # -- indices and schema -------------------------------------------------------------------------------------

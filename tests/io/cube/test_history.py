@@ -1,5 +1,6 @@
 """Cubes as of a time: consistent cuts through their datasets, and returning to them."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from time import monotonic, sleep
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from kartothek_cube.serialization import parquet
 from tests.support import cubes
 from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, as_dict, frame, header, memory, rows, snapshot
+from tests.support.stores import FaultyStore
 
 KEEP = {KEEP_HISTORY: 5}
 
@@ -568,6 +570,42 @@ def test_the_history_and_the_sizes_of_a_cube_open_no_data_file(monkeypatch):
         monkeypatch.setattr(module, "read_footer", lambda blobs, key: pytest.fail(f"opened {key}"))
     assert rows_of_states(store) == [("build", 2, 0), ("append", 2, 0), ("extend", 2, 0)]
     assert api.collect_stats(CUBE, store)["seed"]["rows"] == 4
+
+
+@pytest.mark.parametrize(
+    "write, versions",
+    [(OPERATIONS["append again"], [3]), (lambda store: api.keep_cube_history(CUBE, store, 5), [3, 4])],
+)
+def test_a_state_that_a_cleanup_has_deleted_does_not_come_back_with_a_slow_commit(write, versions):
+    store = memory()
+    api.build_cube(SEED, CUBE, store)
+    OPERATIONS["append"](store)
+
+    def replace_and_clean():
+        OPERATIONS["append"](store)
+        api.cleanup_cube(CUBE, store)
+
+    # refused if it has files, which are gone, else it begins again
+    with suppress(ConcurrentWriteError):
+        write(FaultyStore(store).fail("put", key="/_history/", error=replace_and_clean))
+    assert [state.version for state in api.list_cube_history(CUBE, store)] == versions
+    assert api.verify_cube(CUBE, store).ok
+
+
+def test_the_oldest_state_that_is_kept_names_the_operation_that_made_it():
+    store = memory()
+    api.build_cube(BOTH, CUBE, store)
+    OPERATIONS["append"](store)
+    api.cleanup_cube(CUBE, store)
+    (state,) = api.list_cube_history(CUBE, store)
+    assert (state.operation, state.datasets) == ("append", ("enrich", "seed"))
+
+
+def test_a_history_is_listed_beside_a_cleanup(operated):
+    beside = FaultyStore(operated)
+    beside.fail("get", key="/_history/", error=lambda: api.cleanup_cube(CUBE, operated))
+    assert [state.operation for state in api.list_cube_history(CUBE, beside)] == ["build"]
+    assert len(beside.happened) == 1
 
 
 def test_each_version_is_found_without_a_look_at_all_others(operated):

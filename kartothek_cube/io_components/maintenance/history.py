@@ -14,6 +14,7 @@ import pandas as pd
 
 from kartothek_cube import display
 from kartothek_cube.core import dataset_files, errors, factory, history, naming, partition, tuning
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.operation import is_hidden, resolve_pending
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
@@ -382,9 +383,15 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
     >>> [len(query_cube(cube, store, as_of=state.version)[0]) for state in (first, second)]
     [2, 2]
     """
-    cube = discover.find_cube(cube, store)
-    histories = DatasetHistories(cube, open_blobs(store))
-    listed = collect_history(histories)
+    cube, blobs = discover.find_cube(cube, store), open_blobs(store)
+    for _ in header_store.attempts():
+        histories = DatasetHistories(cube, blobs)
+        # again, if a cleanup has deleted states or a hidden dataset since they were listed
+        with suppress(errors.StateNotFoundError, errors.DatasetNotFoundError):
+            listed = collect_history(histories)
+            break
+    else:
+        raise errors.ConcurrentWriteError(cube.ktk_dataset_uuid(cube.seed_dataset))
     pins: dict[str, ReaderPin] = {}
     for name in histories.states:
         for pin in history.list_pins(cube.ktk_dataset_uuid(name), histories.blobs):
@@ -416,7 +423,10 @@ def _describe(histories: DatasetHistories, moment: datetime, before: Cut, after:
     version = histories.version(after)
     before, after = histories.select_visible(before), histories.select_visible(after)
     new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
-    info = next((i for i in map(history.operation_info, new.values()) if i.name), history.OperationInfo())
+    # by the newest commit: before the oldest state that is kept, there were several operations
+    newest = sorted(new, key=lambda name: after[name].time, reverse=True)
+    infos = (history.operation_info(new[name]) for name in newest)
+    info = next((info for info in infos if info.name), history.OperationInfo())
     added = {key for state in new.values() for key in dataset_files.data_keys(state)}
     removed = {key for state in old.values() for key in dataset_files.data_keys(state)}
     # the header of the seed also changes with operations on other datasets

@@ -66,15 +66,17 @@ def run(name: str, folder: Path, *, last: int = 0, seconds: float = 0) -> int:
     Returns
     -------
     int
-        Number of steps that had been acknowledged.
+        Number of steps that had been acknowledged before.
     """
     done = _FORKS.Value("i", 0)
     process = _FORKS.Process(target=_work, args=(name, folder, done, last))
     process.start()
+    process.join(_PATIENCE if last else seconds)
+    # before the power fails: a step returns without power, too, if only what follows its commit has failed
+    n_done = int(done.value)
     if not last:
-        process.join(seconds)
         cut_power(folder)
-    process.join(_PATIENCE)
+        process.join(_PATIENCE)
     process.kill()
     process.join()
-    return int(done.value)
+    return n_done

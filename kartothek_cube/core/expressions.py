@@ -47,20 +47,23 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
     if is_null_value(value):
         if _null_fits(wide, value, op):
             return None
-        hint = " Use pandas.NA to look for missing values." if value is None else ""
-        raise _mismatch(dtype, value, column, op, hint)
+        raise _mismatch(dtype, value, column, op, "Use pandas.NA to look for missing values.")
     if pat.is_null(wide):
         return pa.scalar(True)
-    for matches, bind in _BINDERS:
+    for matches, bind, kind in _BINDERS:
         if matches(wide):
             try:
                 scalar = bind(wide, value, column)
             except UnicodeError as error:
                 raise ValueError(f"Column {column!r}: {describe(value)} is no valid Unicode.") from error
+            except pa.ArrowInvalid as error:
+                problem = f"Column {column!r}: {describe(value)} has more than 76 digits; write fewer."
+                raise ValueError(problem) from error
             if scalar is None:
-                raise _mismatch(dtype, value, column, op, _hint(wide, value))
+                hint = _hint(wide, value) or f"Write {kind}."
+                raise _mismatch(dtype, value, column, op, hint)
             return scalar
-    raise _mismatch(dtype, value, column, op, " Columns of this type cannot be used in predicates.")
+    raise _mismatch(dtype, value, column, op, "Columns of this type cannot be used in predicates.")
 
 
 def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str) -> pa.Array:
@@ -89,33 +92,35 @@ def _null_fits(wide: pa.DataType, value: object, op: str) -> bool:
     return bool(pat.is_timestamp(wide) or pat.is_date(wide))
 
 
-def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str = "") -> TypeError:
+def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str) -> TypeError:
     problem = f"Column {column!r} of type {dtype} cannot be compared ({op}) with {describe(value)}."
-    return TypeError(problem + hint)
+    return TypeError(f"{problem} {hint}")
 
 
 def _hint(wide: pa.DataType, value: Any) -> str:
-    """Hint how to write a value of another kind."""
-    if pat.is_timestamp(wide) and wide.tz is None and getattr(value, "tzinfo", None):
-        stamp = pd.Timestamp(value).tz_convert("UTC").tz_localize(None)
-        question = "The column has no time zone; are its times those of UTC?"
-        return f" {question} Write pandas.Timestamp({str(stamp)!r})."
-    if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):
+    """How to write a value of another kind; empty if there is no such value of the type."""
+    zone = getattr(value, "tzinfo", None)
+    if pat.is_timestamp(wide) and isinstance(value, str | datetime.date | np.datetime64):
         if isinstance(value, str) and _parse_time(value) is None:
-            return " Write the year first, as in pandas.Timestamp('2020-01-31')."
-        zone = "" if wide.tz is None or getattr(value, "tzinfo", None) else f", tz={wide.tz!r}"
-        return f" Write pandas.Timestamp({str(value)!r}{zone})."
-    if pat.is_date(wide) and isinstance(value, datetime.datetime):
-        return f" Write {value.date()!r}."
+            is_form = _ISO_TIME.fullmatch(value.strip())
+            return "" if is_form else "Write the year first, as in pandas.Timestamp('2020-01-31')."
+        if wide.tz is None and zone:
+            stamp = pd.Timestamp(value).tz_convert("UTC").tz_localize(None)
+            question = "The column has no time zone; are its times those of UTC?"
+            return f"{question} Write pandas.Timestamp({str(stamp)!r})."
+        in_zone = "" if wide.tz is None or zone else f", tz={wide.tz!r}"
+        return f"Write pandas.Timestamp({str(value)!r}{in_zone})."
+    if pat.is_date(wide) and isinstance(value, datetime.datetime | np.datetime64):
+        return f"Write {pd.Timestamp(value).date()!r}."
     if pat.is_string(wide):
-        return f" Write {str(value)!r}."
+        return f"Write {str(value)!r}."
     if pat.is_integer(wide) and isinstance(value, float) and value.is_integer():
-        return f" Write {int(value)}."
-    if pat.is_decimal(wide) and isinstance(value, float | np.floating):
-        return f" Write decimal.Decimal({str(value)!r})."
+        return f"Write {int(value)}."
+    if pat.is_decimal(wide) and isinstance(value, float | np.floating) and np.isfinite(value):
+        return f"Write decimal.Decimal({str(value)!r})."
     if pat.is_floating(wide) and isinstance(value, int | decimal.Decimal) and not isinstance(value, bool):
         with suppress(OverflowError):
-            return f" Write {float(value)}."
+            return f"Write {float(value)}."
     return ""
 
 
@@ -174,27 +179,37 @@ def _bind_decimal(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | Non
     return pa.scalar(number) if number.is_finite() else None
 
 
+#: kinds of types, functions that bind values to them, and what these values are
 _BINDERS: tuple[
-    tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Any, str], pa.Scalar | None]], ...
+    tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Any, str], pa.Scalar | None], str], ...
 ] = (
-    (pat.is_integer, _bind_integer),
+    (pat.is_integer, _bind_integer, "an int"),
     (
         pat.is_floating,
         lambda t, v, _: pa.scalar(float(v), t) if isinstance(v, (float, np.floating)) else None,
+        "a float",
     ),
-    (pat.is_boolean, lambda t, v, _: pa.scalar(bool(v), t) if isinstance(v, (bool, np.bool_)) else None),
-    (pat.is_string, _bind_string),
-    (pat.is_binary, _bind_binary),
-    (pat.is_date, _bind_date),
-    (pat.is_timestamp, _bind_timestamp),
-    (pat.is_time, lambda t, v, _: pa.scalar(v, t) if isinstance(v, datetime.time) and not v.tzinfo else None),
-    (pat.is_decimal, _bind_decimal),
+    (
+        pat.is_boolean,
+        lambda t, v, _: pa.scalar(bool(v), t) if isinstance(v, (bool, np.bool_)) else None,
+        "True or False",
+    ),
+    (pat.is_string, _bind_string, "text"),
+    (pat.is_binary, _bind_binary, "bytes"),
+    (pat.is_date, _bind_date, "a datetime.date"),
+    (pat.is_timestamp, _bind_timestamp, "a pandas.Timestamp of an existing time"),
+    (
+        pat.is_time,
+        lambda t, v, _: pa.scalar(v, t) if isinstance(v, datetime.time) and not v.tzinfo else None,
+        "a datetime.time without time zone",
+    ),
+    (pat.is_decimal, _bind_decimal, "a finite decimal.Decimal"),
 )
 
 
 def is_comparable(dtype: pa.DataType) -> bool:
     """Whether columns of a type can be used in predicates."""
-    return any(matches(widen(dtype)) for matches, _ in _BINDERS)
+    return any(matches(widen(dtype)) for matches, *_ in _BINDERS)
 
 
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">", "in", "not in")

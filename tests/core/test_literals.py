@@ -90,6 +90,7 @@ def test_arrow_arrays_are_bound_like_lists(dtype, values, op):
         (pa.timestamp("ns", "UTC"), MIDNIGHT, "pandas.Timestamp('2020-01-01 00:00:00', tz='UTC')"),
         (pa.timestamp("ns"), pd.Timestamp("2020-01-01", tz="UTC"), "pandas.Timestamp('2020-01-01 00:00:00')"),
         (pa.date32(), datetime.datetime(2020, 1, 1, 5), "datetime.date(2020, 1, 1)"),
+        (pa.date32(), np.datetime64("2020-01-01"), "datetime.date(2020, 1, 1)"),
         (pa.string(), 49, "'49'"),
         (pa.int8(), 3.0, "3"),
         (pa.float32(), 3, "3.0"),
@@ -104,10 +105,32 @@ def test_a_value_of_another_kind_is_named_with_its_remedy(dtype, value, remedy):
     assert expressions.bind_value(dtype, written, "x", "==") is not None
 
 
-@pytest.mark.parametrize("value", [10**400, b"a", True])
-def test_a_value_of_another_kind_without_remedy(value):
-    with pytest.raises(TypeError, match=r"cannot be compared \(==\) with .*\)\.$"):
-        expressions.bind_value(pa.float64(), value, "x", "==")
+@pytest.mark.parametrize(
+    "dtype, value, remedy",
+    [
+        *((pa.float64(), value, "Write a float.") for value in (10**400, b"a", True)),
+        (pa.int64(), 300.5, "Write an int."),
+        (pa.int64(), float("nan"), "Use pandas.NA to look for missing values."),
+        (pa.bool_(), 1, "Write True or False."),
+        (pa.binary(), 1, "Write bytes."),
+        (pa.date32(), 1, "Write a datetime.date."),
+        (pa.time64("us"), datetime.time(1, tzinfo=datetime.UTC), "Write a datetime.time without time zone."),
+        (pa.decimal128(5, 2), float("inf"), "Write a finite decimal.Decimal."),
+        (pa.timestamp("us"), "2024-02-30", "Write a pandas.Timestamp of an existing time."),
+        (pa.timestamp("us"), datetime.time(1, tzinfo=datetime.UTC), "of an existing time."),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_that_the_column_cannot_have(dtype, value, remedy):
+    with pytest.raises(TypeError, match=r"cannot be compared \(==\) with .*\)\. ") as caught:
+        expressions.bind_value(dtype, value, "x", "==")
+    assert str(caught.value).endswith(remedy)
+
+
+@pytest.mark.parametrize("value", [10**77, decimal.Decimal("1e-77")])
+def test_a_decimal_of_more_digits_than_arrow_has(value):
+    with pytest.raises(ValueError, match=r"'x': .* has more than 76 digits; write fewer"):
+        expressions.bind_value(pa.decimal128(5, 2), value, "x", "==")
 
 
 def test_a_date_that_does_not_begin_with_the_year_is_not_a_remedy():

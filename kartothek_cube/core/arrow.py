@@ -556,8 +556,9 @@ def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
         raise TypeError(f"{describe(value)} cannot be converted to type {wide} without loss.") from error
 
 
-#: dates of which the day and the month can be confused (5.1.2024, 01/05/2024), and times of the day of today
-_NO_YEAR_FIRST = re.compile(r"\s*\d{1,2}\W+\d")
+#: dates of which the day and the month can be confused (5.1.2024, 01/05/2024), and text without a year, which
+#: pandas reads as of now or of the year 1 (today, 10:00, Jan 5), but for that of NaT
+_NO_YEAR_FIRST = re.compile(r"\s*\d{1,2}\W+\d|(?!.*(?<![.\d])\d{4})\s*(?!(?:nat|nan)\s*$)\S", re.IGNORECASE)
 
 
 def parse_timestamp(text: Any) -> Any:

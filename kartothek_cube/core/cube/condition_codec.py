@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -222,16 +223,17 @@ def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
 
 def _parse_number(text: str) -> int | float | decimal.Decimal:
     """The number that is written, for columns of integers."""
-    if not PLAIN_NUMBER.fullmatch(text):
-        return float(text)
-    number, nearest = decimal.Decimal(text), float(text)
+    nearest = float(text)
+    if not math.isfinite(nearest) and not PLAIN_NUMBER.fullmatch(text):
+        return nearest  # 1e400 has too many digits to be an integer
+    number = decimal.Decimal(text)
     return int(number) if number == int(number) else nearest if nearest == number else number
 
 
 def _parse_float(text: str) -> int | float:
-    """The nearest float, but the integer that is written: no float may be nearest to it."""
+    """The nearest float, but an integer of digits only is exact: no float may be equal to it."""
     number = _parse_number(text)
-    return float(text) if isinstance(number, decimal.Decimal) else number
+    return number if isinstance(number, int) and PLAIN_NUMBER.fullmatch(text) else float(text)
 
 
 def _parse_decimal(text: str) -> decimal.Decimal:

@@ -161,9 +161,12 @@ class Condition(_Operand, ABC):
         literals = self.literals(types[self.column])
         return literals[0] if len(literals) == 1 else AllOf(tuple(literals))
 
-    def __invert__(self) -> Condition | Disjunction:
+    def __invert__(self) -> Condition | Conjunction | Disjunction:
         opposites = [_BY_OPERATOR[_OPPOSITES[op]](column, value) for column, op, value in self.predicate_part]
-        return _one_of(opposites) if opposites else IsInCondition(self.column, ())
+        if opposites:
+            return _one_of(opposites)
+        # an interval without limits matches null as well, which the opposite of its opposite has to
+        return IsNullCondition(self.column) & NotNullCondition(self.column)
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -440,7 +440,7 @@ def global_options() -> list[click.Parameter]:
     make = partial(click.Option, show_default=True, show_envvar=True)
     named = partial(make, ["--skv"], default="skv.yml", metavar="FILE", shell_complete=complete_files)
     store = partial(make, ["--store"], default="dataset", metavar="STORE", shell_complete=complete_stores)
-    count = partial(make, ["-j", "--n_threads"], default=0, metavar="N", type=click.IntRange(min=0))
+    count = partial(make, ["-j", "--n_threads"], default=0, metavar="N", type=click.IntRange(0, 10_000))
     color = partial(make, ["--color"], default="auto", type=click.Choice(list(COLORS)))
     url = "Directory (/data), URL (s3://bucket), or a name in the YAML file."
     return [

@@ -36,6 +36,10 @@ from kartothek_cube.serialization import DataFrameSerializer
 _TASKS = 512
 
 
+def _parse_into(into: str | bytes) -> str:
+    return arguments.parse_name("into", into)
+
+
 @attrs.frozen
 class ComputeContext:
     """State shared by all tasks."""
@@ -142,7 +146,7 @@ class ComputeDataset(Generic[StoreT]):
     function: Callable[[pd.DataFrame], pd.DataFrame | None]
     cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
-    into: str
+    into: str = attrs.field(converter=_parse_into)
     conditions: ConditionsInput = attrs.field(default=None, kw_only=True)
     payload_columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
@@ -153,7 +157,7 @@ class ComputeDataset(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[ComputeResult]:
         """Compute each changed partition, then commit all of them with the state that they come from."""
-        cube, into = self.cube, arguments.parse_name("into", self.into)
+        cube, into = self.cube, self.into
         if not callable(self.function):
             raise TypeError(f"function takes a DataFrame and returns one, but it is {self.function!r}")
         if into == cube.seed_dataset:

@@ -434,8 +434,9 @@ def plan_footers(
     dataset: DatasetFactory, predicates: expressions.PredicatesType = None, frac: float = 1.0
 ) -> list[tuple[str, str]]:
     """Labels and keys of the files that predicates on indexed columns keep; or of a part, at least one."""
-    if not 0 < frac <= 1:
-        raise ValueError(f"frac is {frac}, but has to be larger than 0 and smaller than or equal to 1")
+    share: Any = frac
+    if not isinstance(share, int | float | np.number) or not 0 < share <= 1:
+        raise ValueError(f"frac is {frac!r}, but has to be larger than 0 and smaller than or equal to 1")
     plan = DatasetRead(factory=dataset, predicates=predicates).plan()
     labels, files = plan.partitions.labels, plan.partitions.files[plan.context.table]
     length = len(labels)

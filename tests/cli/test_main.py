@@ -126,7 +126,7 @@ def test_streams_that_the_caller_has_closed_are_empty(url, monkeypatch, args, co
         (["cube", "query", "--where", "v > 1"], "unknown column v"),
         (["cube", "query", "--columns", "v3"], "Could not find column 'v3'."),
         (["cube", "query", "--output", "cvs"], "csv"),
-        (["-j", "-1", "cube", "info"], "-1"),
+        *((["-j", number, "cube", "info"], number) for number in ("-1", str(2**31))),
     ],
 )
 def test_typos(call, args, expected):

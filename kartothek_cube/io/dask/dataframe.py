@@ -219,7 +219,7 @@ class _HashDataset:
     Parameters
     ----------
     subset
-        Columns to hash, by default all.
+        Column or columns to hash, by default all.
     group_key
         Columns by whose values rows are grouped.
     predicates
@@ -237,7 +237,7 @@ class _HashDataset:
     KeyError
         There is no such dataset.
     ValueError
-        A column does not exist.
+        A column does not exist, or ``subset`` is empty.
 
     Examples
     --------
@@ -256,7 +256,7 @@ class _HashDataset:
 
     store: StoreInput | None = None
     dataset_uuid: str | None = None
-    subset: Sequence[str] | None = None
+    subset: str | Sequence[str] | None = None
     group_key: str | Sequence[str] | None = None
     table: str = SINGLE_TABLE
     predicates: PredicatesType = None
@@ -266,7 +266,9 @@ class _HashDataset:
 
 @define_facade(_HashDataset)
 def hash_dataset(read: _HashDataset) -> dd.Series:
-    keys, subset = _names(read.group_key or ()), read.subset
+    keys, subset = _names(read.group_key or ()), None if read.subset is None else _names(read.subset)
+    if subset == []:
+        raise ValueError("subset names no column to hash; leave it out to hash all columns")
     plan = dataset_read.DatasetRead(
         read.dataset_uuid,
         picklable_store(read.store),

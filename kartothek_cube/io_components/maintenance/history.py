@@ -477,7 +477,7 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
     if isinstance(as_of, Mapping):
-        errors.check_names("as_of: ", "dataset", as_of, list(names))
+        errors.check_names("States by dataset: ", "dataset", as_of, list(names))
         states = {}
         for name, moment in as_of.items():
             uuid = cube.ktk_dataset_uuid(name)

@@ -220,6 +220,12 @@ def test_what_names_no_state_is_refused(store, since, error, text):
             read(CUBE, store, changed_since=since)
 
 
+@pytest.mark.parametrize("argument", ["as_of", "changed_since"])
+def test_states_of_unknown_datasets_are_refused(store, argument):
+    with cubes.refuses(lambda: store, ValueError, "States by dataset: unknown dataset sead"):
+        api.query_cube(CUBE, store, **{argument: {"sead": 1}})
+
+
 # -- computed datasets ---------------------------------------------------------------------------------------
 
 CALLS: list[int] = []
@@ -353,6 +359,11 @@ def test_a_function_that_fails_leaves_no_file(store):
 def test_mistakes_are_errors_that_change_nothing(store, function, into, error, message):
     with cubes.refuses(lambda: store, error, message):
         api.compute_dataset(function, CUBE, store, into)
+
+
+def test_the_name_of_a_computed_dataset_may_be_bytes(store):
+    api.compute_dataset(double, CUBE, store, b"doubled")
+    assert doubled(store)
 
 
 @pytest.mark.usefixtures("tasks")

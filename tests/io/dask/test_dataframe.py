@@ -218,9 +218,9 @@ def test_a_share_of_the_partitions(store, frac, files_):
     assert result["partition_label"].nunique() == files_
 
 
-@pytest.mark.parametrize("frac", [0, -0.5, 1.1])
+@pytest.mark.parametrize("frac", [0, -0.5, 1.1, "1", None])
 def test_wrong_shares(stored, frac):
-    with pytest.raises(ValueError, match=str(frac)):
+    with pytest.raises(ValueError, match=f"frac is {frac!r}, but has to be"):
         dataframe.collect_dataset_metadata(stored, "u", frac=frac)
 
 
@@ -279,8 +279,11 @@ def test_hashes_of_nothing_and_of_unknown_columns(stored):
     nothing = [[("p", "==", "nope")]]
     assert compute(dataframe.hash_dataset(stored, "u", predicates=nothing)).tolist() == []
     assert compute(dataframe.hash_dataset(stored, "u", predicates=nothing, group_key="p")).tolist() == []
-    with pytest.raises(ValueError, match="nope"):
-        dataframe.hash_dataset(stored, "u", subset=["nope"])
+    with pytest.raises(ValueError, match="subset names no column"):
+        dataframe.hash_dataset(stored, "u", subset=[])
+    for subset in ("nope", ["nope"]):
+        with pytest.raises(ValueError, match="unknown column nope"):
+            dataframe.hash_dataset(stored, "u", subset=subset)
     with pytest.raises(ValueError, match="nope"):
         dataframe.hash_dataset(stored, "u", group_key="nope")
 

@@ -268,9 +268,14 @@ def _remove_quotes(text: str) -> str:
     return text[1:-1] if quoted else text
 
 
-def _parse_local(text: str, zone: str) -> pd.Timestamp:
-    stamp: pd.Timestamp = arrow.parse_timestamp(text)
-    return stamp.tz_localize(zone) if stamp.tz is None else stamp
+def _parse_local(text: str, zone: str) -> Any:
+    stamp = arrow.parse_timestamp(text)
+    if stamp.tz is not None:
+        return stamp
+    local = stamp.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+    if local is pd.NaT and stamp is not pd.NaT:
+        raise ValueError("clocks change at that time; write its offset, as in 2020-01-31 12:00+01:00")
+    return local
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...] = (

@@ -94,7 +94,7 @@ def query(
         choose_format(output, to)  # an error before anything is read
     arguments = _build_arguments(state, options)
     if explain:
-        _explain(state, arguments, output)
+        _explain(state, {**arguments, "limit": limit}, output)
         return
     plan = plan_query(logical_plan.QueryCube(state.cube, state.store, **arguments))
     is_table = choose_format(output, to) == "table"

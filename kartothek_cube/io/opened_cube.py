@@ -244,7 +244,7 @@ class LazyQuery:
 
     def explain(self) -> QueryExplanation:
         """Explain which files are read; see :func:`~kartothek_cube.io.eager_cube.explain_query`."""
-        return self._call(eager_cube.explain_query, **self._groups())
+        return self._call(eager_cube.explain_query, **self._groups(), limit=self._limit)
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
         """One DataFrame per group, read when it is taken; without ``by``, one of all rows."""

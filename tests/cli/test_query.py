@@ -211,6 +211,7 @@ def test_explain(ok):
     text = ok("cube", "query", "--explain", "--where", "p == a & i1 == true")
     assert "enrich   i1 == True  index" in text
     assert "restricted" in text
+    assert "at most 1 row" in ok("cube", "query", "--explain", "--limit", "1")
     content = json.loads(ok("cube", "query", "--explain", "-o", "json", "--where", "p == a"))
     assert content["read_files"] == 2
     expected = {"condition": "p == a", "by": "partition key", "kept": 1, "pruned": 1}

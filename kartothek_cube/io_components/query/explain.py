@@ -17,7 +17,7 @@ from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, Role
-from kartothek_cube.io_components.query.physical_plan import DatasetFiles, plan_query
+from kartothek_cube.io_components.query.physical_plan import DatasetFiles, check_limit, plan_query
 from kartothek_cube.serialization.parquet import read_footer
 
 #: so many files at least, and at most twice as many, whose size is read; the others are taken to be like them
@@ -106,6 +106,8 @@ class QueryExplanation:
         Prefix of the cube.
     columns
         Columns of the result.
+    limit
+        Number of rows at which the query stops to read; None: at the end.
     sorted_by
         Columns by which its rows are sorted.
     datasets
@@ -124,6 +126,7 @@ class QueryExplanation:
 
     cube: str
     columns: tuple[str, ...]
+    limit: int | None
     sorted_by: tuple[str, ...]
     datasets: tuple[DatasetExplanation, ...]
     unused: tuple[str, ...]
@@ -154,9 +157,11 @@ class QueryExplanation:
         return {**content, "read_files": self.read_files, "read_bytes": self.read_bytes}
 
     def _summary(self) -> dict[str, Any]:
+        rows = "" if self.limit is None else f", at most {format_count(self.limit, 'row')}"
+        order = f"sorted by {', '.join(self.sorted_by)}"
         facts: dict[str, Any] = {
-            "result": f"{format_count(len(self.columns), 'column')}, sorted by {', '.join(self.sorted_by)}",
-            "to read": f"{format_count(self.read_files, 'file')} in "
+            "result": f"{format_count(len(self.columns), 'column')}{rows}, {order}",
+            "to read": f"{'at most ' if rows else ''}{format_count(self.read_files, 'file')} in "
             f"{format_count(self.partitions, 'partition')}, about {runtime.bytes_text(self.read_bytes)}",
         }
         if self.groups is not None:
@@ -205,6 +210,11 @@ def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
 class ExplainQuery(QueryCube[StoreT]):
     """Explain what a query would read. Headers, indices and a few footers are read, no data.
 
+    Parameters
+    ----------
+    limit
+        Largest number of rows, as of :func:`query_cube_df`, which may read fewer files then.
+
     Returns
     -------
     QueryExplanation
@@ -231,14 +241,18 @@ class ExplainQuery(QueryCube[StoreT]):
     (ConditionPruning(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
 
+    limit: int | None = attrs.field(default=None, kw_only=True)
 
-def explain_query(query: QueryCube[StoreInput]) -> QueryExplanation:
+
+def explain_query(query: ExplainQuery[StoreInput]) -> QueryExplanation:
     """Explain a query."""
+    check_limit(query.limit)
     cube, plan = query.cube, plan_query(query)
     blobs = plan.context.open_store()
     return QueryExplanation(
         cube=cube.uuid_prefix,
         columns=tuple(plan.context.output.names),
+        limit=query.limit,
         sorted_by=plan.context.sort_columns,
         datasets=tuple(_explain_dataset(files, plan.logical_plan, blobs) for files in plan.files),
         unused=plan.logical_plan.unused,

@@ -455,14 +455,18 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     return PhysicalPlan(context, logical_plan, files, groups, info)
 
 
+def check_limit(limit: Any) -> None:
+    """Raise ValueError for what is no number of rows."""
+    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit >= 0):
+        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
+
+
 def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
     """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
     if query.columns is not None and query.payload_columns is not None:
         raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
-    limit: Any = query.limit
-    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and limit >= 0):
-        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
+    check_limit(query.limit)
     is_long = query.payload_columns is not None
     argument, names = ("payload_columns", query.payload_columns) if is_long else ("columns", query.columns)
     requested = None if names is None else arguments.parse_names(argument, names)

@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+from kartothek_cube import open_cube
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, explain_query, query_cube
@@ -95,6 +96,15 @@ def test_views(store):
     assert "&gt; 0" in html
     assert json.loads(json.dumps(explained.to_dict()))["read_files"] == explained.read_files
     assert repr(explained).startswith("Query of cube cube\n  result:     ")
+
+
+def test_a_limit_is_displayed(store):
+    explained = open_cube(CUBE, store).query("x > 1", limit=1).explain()
+    assert (explained.limit, explained.to_dict()["limit"]) == (1, 1)
+    assert "columns, at most 1 row, sorted by" in repr(explained)
+    assert "to read:    at most 6 files in 3 partitions" in repr(explained)
+    with pytest.raises(ValueError, match="limit is a number of rows"):
+        explain_query(CUBE, store, limit=-1)
 
 
 def test_a_list_of_many_values_is_displayed_by_its_beginning(store):

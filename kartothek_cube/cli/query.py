@@ -78,8 +78,9 @@ def query(
     x IS NULL, IS NOT NULL         rows without a value, with one
     AND, OR, NOT, ( )              (also & | ~)
 
-    Dates are written as 2020-01-31. Text needs quotes if it is a number, contains & | = ) or a quote, one of
-    these words, or in a list a comma, or begins or ends with a blank; within them, a quote is written twice.
+    Dates are written as 2020-01-31. Text needs quotes if it is a number or a column, contains & | = ( ) or a
+    quote, one of these words, or in a list a comma, or begins or ends with a blank; within them, a quote is
+    written twice.
     """  # noqa: D301 - "\b" keeps the lines of a paragraph as they are
     from kartothek_cube.io_components.query import executor, logical_plan
     from kartothek_cube.io_components.query.physical_plan import plan_query

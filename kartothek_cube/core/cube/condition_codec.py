@@ -27,7 +27,7 @@ _CONDITION = re.compile(
 )
 # a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
 _PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
-_QUOTES = ("'", '"')
+QUOTES = ("'", '"')
 _QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
 _QUOTED = re.compile(_QUOTED_VALUE)
 #: a word of SQL that joins conditions, and what follows it: a condition, else it is part of a text
@@ -148,7 +148,7 @@ def parse_text(s: str) -> ConditionText:
         problem = "" if s.strip() else ": one is missing before or behind AND (or &)"
         raise ValueError(describe_syntax(s, problem))
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
-    if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
+    if quoted is None and (text[:1] in QUOTES or text[-1:] in QUOTES):
         word = text.partition("'")[0].strip().upper()
         problem = find_missing(text) or (
             f"; write the value without the word {word}"

@@ -1017,27 +1017,30 @@ class _TextReader:
 
     def _value(self, parsed: codec.ConditionText, text: str) -> Any:
         dtype = self.types[parsed.column]
-        if self.of_query and text.lower() == "null":
-            raise ValueError(
-                f"Condition {abbreviate_text(repr(parsed.text))}: conditions never match nulls; write "
-                f"{parsed.column} IS NULL, or the text 'null' in quotes"
-            )
-        if self.of_query and is_text(dtype) and codec.PLAIN_NUMBER.fullmatch(text):
-            raise ValueError(
-                f"Condition {abbreviate_text(repr(parsed.text))}: column {parsed.column!r} has texts, and "
-                f"{text} is a number; write the text in quotes: '{text}'"
-            )
-        # a word alone is a value, such as the state of Oregon
-        if self.of_query and is_text(dtype) and " " in text and (missing := codec.find_missing(text)):
-            raise ValueError(
-                f"Condition {abbreviate_text(repr(parsed.text))}{missing}; if it is part of the text, write "
-                f"this in quotes: '{text}'"
-            )
+        if self.of_query and (problem := self._find_problem(parsed.column, text)):
+            raise ValueError(f"Condition {abbreviate_text(repr(parsed.text))}{problem}")
         parser = codec.query_parser(dtype) if self.of_query else None
         if parser is None:
             return codec.parse_value(parsed.text, parsed.column, text, dtype)
         unquoted = codec.parse_value(parsed.text, parsed.column, text, pa.string())
         return codec.convert_value(parsed.text, parsed.column, unquoted, dtype, parser)
+
+    def _find_problem(self, column: str, text: str) -> str:
+        """Problem of a value in a text of a query; empty if there is none."""
+        if text.lower() == "null":
+            return f": conditions never match nulls; write {column} IS NULL, or the text 'null' in quotes"
+        if text[:1] in codec.QUOTES or not is_text(self.types[column]):
+            return ""
+        in_quotes = f"in quotes: '{text}'"
+        if codec.PLAIN_NUMBER.fullmatch(text):
+            return f": column {column!r} has texts, and {text} is a number; write the text {in_quotes}"
+        if text in self.types and is_text(self.types[text]):
+            return f": conditions compare with values, and {text} is a column; write a text {in_quotes}"
+        if "(" in text:
+            return ": write a text with parentheses in quotes"
+        # a word alone is a value, such as the state of Oregon
+        missing = codec.find_missing(text) if " " in text else ""
+        return f"{missing}; if it is part of the text, write this {in_quotes}" if missing else ""
 
 
 def _like(column: str, pattern: str) -> Condition:

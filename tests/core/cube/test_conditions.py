@@ -436,6 +436,8 @@ REFUSED = {
             (text, "'s' has texts, and 01 is a number; write the text in quotes: '01'")
             for text in ("s = 01", "s NOT IN (a, 01)", "s BETWEEN 01 AND b", "i = 1 AND s > 01")
         ),
+        *((text, "and l is a column; write a text in quotes: 'l'") for text in ("s = l", "s IN (a, l)")),
+        *((f"s = {text}", "write a text with parentheses in quotes") for text in ("Ulm (Donau)", "(Ulm)")),
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),
         ("NOT", "Cannot parse condition 'NOT'"),

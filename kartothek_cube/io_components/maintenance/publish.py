@@ -301,6 +301,8 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
         The cube has changed in a way that the write does not fit; or it was staged more than 30 days ago.
     MultiTableCommitAborted
         The same: the cube would break a rule, such as that of columns that several datasets have.
+    RuntimeError
+        A dataset that the write creates exists by now.
     TypeError
         ``staged`` is no staged write.
 

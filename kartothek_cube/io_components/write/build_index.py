@@ -215,7 +215,8 @@ class BuildColumnStatistics(Generic[StoreT]):
     Returns
     -------
     dict
-        Dataset id to metadata of the datasets that were changed.
+        Dataset id to metadata of the datasets that have the columns; for ``[]``, of those that had
+        statistics.
 
     Raises
     ------
@@ -256,7 +257,8 @@ class BuildColumnStatistics(Generic[StoreT]):
         chosen = {name: [c for c in columns if c in own] for name, own in columns_of.items()}
         for name, selected in chosen.items():
             _check_statistics(existing[name], selected)
-        datasets = {name: existing[name] for name, selected in chosen.items() if selected or not columns}
+        concerned = {n: s if columns else statistics_columns(existing[n].metadata) for n, s in chosen.items()}
+        datasets = {name: existing[name] for name, of_dataset in concerned.items() if of_dataset}
         return statistics_job(self.cube.uuid_prefix, self.store, datasets, chosen, blocksize)
 
 

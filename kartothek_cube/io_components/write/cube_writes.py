@@ -64,10 +64,7 @@ _PARTS = """
 
 @attrs.frozen
 class BuildCube(Generic[DataT, StoreT]):
-    """Store a new cube.
-
-    The datasets appear one by one, the seed last: the cube
-    exists when its seed does.
+    """Store a new cube, with all of its datasets at once.
 
     Parameters
     ----------
@@ -94,7 +91,7 @@ class BuildCube(Generic[DataT, StoreT]):
     ------
     ValueError
         If the input breaks a rule of the cube: missing or duplicate columns, nulls in key columns, duplicate
-        cells, payload in two datasets, a missing seed, datasets left out of an overwrite.
+        cells, payload in two datasets, a missing seed, stored datasets that ``data`` lacks.
     RuntimeError
         If a dataset exists and ``overwrite`` is not set.
     MultiTableCommitAborted
@@ -416,7 +413,7 @@ class AppendParts(AppendToCube[DataT, StoreT]):  # noqa: D101 - shared
 
 @attrs.frozen
 class UpdateCube(Generic[DataT, StoreT]):
-    """Remove partitions of datasets and add others, in one commit per dataset.
+    """Remove partitions of datasets and add others, by one commit.
 
     Parameters
     ----------

@@ -251,8 +251,8 @@ _COUNTS = (
 class CompactCube(Generic[StoreT]):
     """Merge the files of each physical partition into one, without cells that newer files hide.
 
-    Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
-    and stay newer. The old files stay until :func:`cleanup_cube`.
+    Results of queries stay the same. One commit compacts all datasets; concurrent appends are allowed and
+    stay newer. The old files stay until :func:`cleanup_cube`.
 
     Parameters
     ----------
@@ -273,8 +273,8 @@ class CompactCube(Generic[StoreT]):
     ValueError
         For conditions on other columns, and unknown datasets.
     ConcurrentWriteError
-        A concurrent writer replaced or removed files, or dropped, renamed or widened columns. That dataset is
-        as it was: repeat the call.
+        A concurrent writer replaced or removed files, or dropped, renamed or widened columns. Nothing is
+        changed: repeat the call.
 
     Examples
     --------

@@ -208,6 +208,10 @@ def test_only_datasets_that_have_a_column_are_changed(store):
     assert api.explain_query(CUBE, store, api.C("w") > 4).datasets[1].matching_files == 1
     assert sorted(api.build_column_statistics(CUBE, store, [], ["extra"])) == ["extra"]
     assert statistics_file("cube++extra", state(store, "cube++extra").extra) is None
+    assert sorted(api.build_column_statistics(CUBE, store, [])) == ["seed"]
+    before = open_blobs(store).list("")
+    assert api.build_column_statistics(CUBE, store, []) == {}
+    assert open_blobs(store).list("") == before
 
 
 MISTAKES = [

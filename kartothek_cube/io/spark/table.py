@@ -113,14 +113,14 @@ class CubeTable:
             conditions, columns = self._pushed_conditions(), self._needed_columns(plan, leaves[0])
         df = self._query(conditions, columns, self._types)
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
-        f = _session.column_functions(df)
+        # By position, as Spark takes names for the same that differ in case only.
+        f, given = _session.column_functions(df), {name: f"c{i}" for i, name in enumerate(df.columns)}
+        nothing = f.lit(None)
         cells = [
-            f.col(_session.quote_column(field.name))
-            if field.name in df.columns
-            else f.lit(None).cast(field.dataType).alias(field.name)
-            for field in self._cells
+            (f.col(given[name]) if name in given else nothing.cast(self._cells[name].dataType)).alias(name)
+            for name in self._cells.names
         ]
-        return self._apply(df.select(*cells))
+        return self._apply(df.toDF(*given.values()).select(*cells))
 
     def persist(self, *level: Any) -> CubeTable:
         """Cache the rows: from now on, the table and those made of it have the rows of now."""

@@ -289,7 +289,7 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         elif pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
             values = dtype.categories if is_category else df.iloc[:, position]
             stored = table.schema.field(position).type
-            _check_times(name, stored.value_type if is_category else stored, values.to_numpy())
+            _check_objects(name, stored.value_type if is_category else stored, values.to_numpy())
     table = restore_types(table, types or {})
     # pandas 3's default "str" type is no extension type: readers make it of any string column
     dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if str(dtype) in _EXTENSION_DTYPES}
@@ -352,27 +352,36 @@ def _explain_failure(df: pd.DataFrame, error: Exception) -> Exception:
     return error
 
 
-def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDArray[Any]) -> None:
-    """Raise ValueError for times that Arrow would change, at any depth."""
+def _check_objects(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDArray[Any]) -> None:
+    """Raise an error for Python objects that Arrow would change, at any depth."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; convert it to text.")
     if pat.is_struct(dtype):
         records = [value for value in values if isinstance(value, Mapping)]
-        for field in dtype if arrow.contains_type(dtype, _is_time) else ():
+        for field in dtype if arrow.contains_type(dtype, _may_change) else ():
             # Arrow takes bytes for names as well
             fields = [record.get(field.name, record.get(field.name.encode())) for record in records]
-            _check_times(f"{name}.{field.name}", field.type, fields)
-    elif pat.is_map(dtype) and arrow.contains_type(dtype, _is_time):
+            _check_objects(f"{name}.{field.name}", field.type, fields)
+    elif pat.is_map(dtype) and arrow.contains_type(dtype, _may_change):
         maps = (value.items() if isinstance(value, Mapping) else value for value in _collections(values))
         pairs = list(chain.from_iterable(maps))
-        _check_times(f"{name}.key", dtype.key_type, [key for key, _ in pairs])
-        _check_times(f"{name}.value", dtype.item_type, [item for _, item in pairs])
-    elif pat.is_list(dtype) and arrow.contains_type(dtype, _is_time):
-        _check_times(name, dtype.value_type, list(chain.from_iterable(_collections(values))))
+        _check_objects(f"{name}.key", dtype.key_type, [key for key, _ in pairs])
+        _check_objects(f"{name}.value", dtype.item_type, [item for _, item in pairs])
+    elif pat.is_list(dtype) and arrow.contains_type(dtype, _may_change):
+        _check_objects(name, dtype.value_type, list(chain.from_iterable(_collections(values))))
     elif pat.is_timestamp(dtype):
-        stamps = (value for value in values if hasattr(value, "tzinfo") and value is not pd.NaT)
+        stamps = [value for value in values if hasattr(value, "tzinfo") and value is not pd.NaT]
         # Arrow takes timestamps without a zone for UTC
         if len({stamp.tzinfo is None for stamp in stamps}) > 1:
             problem = f"Column {name!r} mixes timestamps with and without time zone"
             raise ValueError(f"{problem}; give all of them a zone (tz_localize), or none")
+        # and cuts off what microseconds do not hold
+        if any(getattr(stamp, "nanosecond", 0) for stamp in stamps):
+            problem = f"Column {name!r} holds timestamps with nanoseconds, files hold microseconds"
+            raise ValueError(f"{problem}; round them first, as by pd.Timestamp.floor('us')")
+    elif pat.is_binary(dtype):
+        if any(isinstance(value, str) for value in values):
+            raise ValueError(f"Column {name!r} mixes text and bytes; encode the text, or decode the bytes")
     elif pat.is_time(dtype):
         if any(getattr(value, "tzinfo", None) for value in values):
             problem = f"Column {name!r} holds times of day with a zone, which would be lost"
@@ -395,8 +404,10 @@ def _collections(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def _is_time(dtype: pa.DataType) -> bool:
-    return bool(pat.is_timestamp(dtype) or pat.is_date(dtype) or pat.is_time(dtype))
+def _may_change(dtype: pa.DataType) -> bool:
+    """Whether Arrow may change objects of which it makes values of a type."""
+    is_time = pat.is_timestamp(dtype) or pat.is_date(dtype) or pat.is_time(dtype)
+    return bool(is_time or pat.is_binary(dtype))
 
 
 def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:

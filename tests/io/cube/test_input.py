@@ -1,6 +1,7 @@
 """Input that no cube can hold: each kind of mistake has its own answer, and leaves the store empty."""
 
 import datetime
+import uuid
 
 import pandas as pd
 import pyarrow as pa
@@ -35,6 +36,10 @@ MIXED = [
     ([{DATE}, {TIME}], "'v1' mixes dates with"),
     (pd.Categorical([DATE, TIME]), "'v1' mixes dates with"),
     ([[ZONED], [pd.Timestamp(DATE)]], "'v1' mixes timestamps with and without time zone"),
+    (pd.Series([pd.Timestamp(1)] * 2, dtype=object), "'v1' holds timestamps with nanoseconds"),
+    ([{"a": [pd.Timestamp(1)]}] * 2, "'v1.a' holds timestamps with nanoseconds"),
+    (["a", b"b"], "'v1' mixes text and bytes"),
+    ([{"a": b"a"}, {"a": "b"}], "'v1.a' mixes text and bytes"),
     ([1, "a"], "^Column 'v1' holds values of several types"),
     ([-1, 2**63], "'v1' has integers that no type of 64 bits"),
     ([[1], [2**64]], "'v1' has integers that no type of 64 bits"),
@@ -47,6 +52,11 @@ MIXED = [
         *((FRAME.assign(v1=values), ValueError, text) for values, text in MIXED),
         (FRAME.assign(v1=[1j, 2j]), TypeError, "^Column 'v1' of type complex128 cannot be stored"),
         (FRAME.assign(v1=pd.to_timedelta([1, 2], unit="s")), TypeError, "v1"),
+        (
+            FRAME.assign(v1=[uuid.UUID(int=1)] * 2),
+            (TypeError, ValueError),
+            "^Column 'v1' .* cannot be stored",
+        ),
         (FRAME.assign(x=[DATE, ZONED]), ValueError, "'x' mixes dates with"),
         (FRAME.assign(p=[[1], [2]]), TypeError, 'partition column "p"'),
         (FRAME.assign(x=[[1], [2]]), TypeError, 'dimension column "x"'),

@@ -58,26 +58,29 @@ _TO_SPARK |= {
     pa.uint32(): st.LongType(),
     pa.uint64(): st.DecimalType(20, 0),
     pa.float16(): st.FloatType(),
-    **dict.fromkeys((pa.null(), pa.large_string(), pa.string_view()), st.StringType()),
+    **dict.fromkeys((pa.large_string(), pa.string_view()), st.StringType()),
     **dict.fromkeys((pa.large_binary(), pa.binary_view()), st.BinaryType()),
     pa.date64(): st.DateType(),
 }
+#: type of columns of nulls in what Spark reads: many of its sinks refuse NullType
+_NULLS = st.StringType()
 
 
 # -- schemas -------------------------------------------------------------------------------------------------
 
 
-def spark_schema(schema: pa.Schema) -> st.StructType:
-    """The Spark schema of an Arrow schema; all columns may be null."""
-    return st.StructType([st.StructField(f.name, _spark_type(f.type, f.name)) for f in schema])
+def spark_schema(schema: pa.Schema, nulls: st.DataType = _NULLS) -> st.StructType:
+    """The Spark schema of an Arrow schema; all columns may be null. `nulls` is the type of nulls only."""
+    return st.StructType([st.StructField(f.name, _spark_type(f.type, f.name, nulls)) for f in schema])
 
 
-def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
-    spark_type = _TO_SPARK.get(dtype)
+def _spark_type(dtype: pa.DataType, column: str, nulls: st.DataType = _NULLS) -> st.DataType:
+    inner = partial(_spark_type, nulls=nulls)
+    spark_type = nulls if pat.is_null(dtype) else _TO_SPARK.get(dtype)
     if spark_type is not None:
         return spark_type
     if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
-        return _spark_type(dtype.value_type, column)
+        return inner(dtype.value_type, column)
     if pat.is_timestamp(dtype):
         return st.TimestampNTZType() if dtype.tz is None else st.TimestampType()
     if pat.is_time(dtype):
@@ -87,13 +90,11 @@ def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
     if pat.is_fixed_size_binary(dtype):
         return st.BinaryType()
     if pat.is_map(dtype):
-        return st.MapType(_spark_type(dtype.key_type, column), _spark_type(dtype.item_type, column))
+        return st.MapType(inner(dtype.key_type, column), inner(dtype.item_type, column))
     if pat.is_struct(dtype):
-        return st.StructType(
-            [st.StructField(f.name, _spark_type(f.type, f"{column}.{f.name}")) for f in dtype]
-        )
+        return st.StructType([st.StructField(f.name, inner(f.type, f"{column}.{f.name}")) for f in dtype])
     if pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype):
-        return st.ArrayType(_spark_type(dtype.value_type, column))
+        return st.ArrayType(inner(dtype.value_type, column))
     raise TypeError(
         f"Column {column!r} of type {dtype} cannot be given to Spark; leave it out of the columns."
     )

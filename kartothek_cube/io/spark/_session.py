@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
+from pyspark.sql.types import NullType
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.arrow import Frame
@@ -38,7 +39,7 @@ def create_frame(data: Frame, spark: SparkSession | None = None) -> DataFrame:
 
     Spark's own ``createDataFrame`` takes naive timestamps for instants in the time zone of the session, and
     refuses integers without sign. Here naive timestamps stay naive, and integers without sign become wider
-    ones.
+    ones. A column of nulls only has the type ``void``, and has no type yet where it is stored.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ def create_frame(data: Frame, spark: SparkSession | None = None) -> DataFrame:
     [Row(CITY='Bonn', DAY=datetime.datetime(2020, 1, 1, 0, 0))]
     """
     session, table = active_session(spark), as_table(data)
-    schema = spark_schema(table.schema)
+    # columns of nulls stay so: a dataset that got texts of them would refuse other values later
+    schema = spark_schema(table.schema, NullType())
     with no_pandas_warnings():
         return session.createDataFrame(to_spark(table, arrow_schema(schema)), schema)
 

@@ -134,6 +134,16 @@ def test_map_takes_columns_of_the_query_for_what_they_are(spark, url):
     assert found == [(date(2020, 1, 1), 1.5), (date(2020, 1, 2), 1.5)]
 
 
+def test_columns_of_nulls_get_their_type_from_later_rows(spark, url):
+    data = pa.table({"x": [0], "y": [0], "p": [0], "v": pa.nulls(1), "w": [[None]]})
+    cube = CUBE.copy(index_columns=[])
+    api.build_cube_from_spark(create_frame(data, spark), cube, url)
+    api.append_to_cube(pa.table({"x": [1], "y": [0], "p": [0], "v": [1.5], "w": [[2]]}), cube, url)
+    found = api.query_cube_table(cube, url)
+    assert found["v"].to_pylist() == [None, 1.5]
+    assert found["w"].to_pylist() == [[None], [2]]
+
+
 def test_a_file_that_is_gone_is_named(built, url):
     next(Path(url.removeprefix("hfs://")).glob("cube++seed/table/**/*.parquet")).unlink()
     with pytest.raises(MissingFileError, match=r"cube\+\+seed/table/.*parquet"):

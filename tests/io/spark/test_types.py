@@ -31,7 +31,7 @@ CASES = [
     (pa.large_string(), ["ä", None], "string", None),
     (pa.string_view(), ["ä", None], "string", None),
     (pa.dictionary(pa.int8(), pa.string()), ["ä", None], "string", None),
-    (pa.null(), [None, None], "string", None),
+    (pa.null(), [None, None], "void", None),
     (pa.binary(), [b"a", None], "binary", None),
     (pa.binary(1), [b"a", None], "binary", None),
     (pa.date32(), [date(1960, 2, 29), None], "date", None),

@@ -46,19 +46,29 @@ def commit_operation(
     run: Mapper = map,
 ) -> dict[str, DatasetMetadata]:
     """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
-    # With `creates`, datasets are created, of which the coordinator may name an earlier operation: then a
-    # single step takes part in an operation, too.
+    # With `creates`, a dataset may be created of which the coordinator names an operation that its header, if
+    # there is one, does not name: then a single step takes part in an operation, too.
     # `final_lineage` is that of a coordinator which is created and whose final header is given, with those of
     # all participants, in the receipts.
     others = {*steps} - {coordinator}
     record = operation.read_record(blobs, coordinator) if len(steps) < 2 and creates and others else None
-    if len(steps) < 2 and (record is None or others.isdisjoint(record.participants)):
+    named = {} if record is None else record.participants
+    if len(steps) < 2 and all(_takes_part(blobs, uuid, named[uuid]) for uuid in others.intersection(named)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in header_store.attempts():
         # another writer aborts the operation if this one is too slow
         with suppress(operation.OperationAborted):
             return _commit_once(blobs, coordinator, steps, info, final_lineage, run)
     raise errors.ConcurrentWriteError(coordinator)
+
+
+def _takes_part(blobs: BlobStore, uuid: str, operation_id: str) -> bool:
+    """Whether the header of a dataset names an operation as its last one, which a commit on top keeps."""
+    with suppress(errors.CorruptDatasetError):
+        record = operation.read_record(blobs, uuid)
+        part = None if record is None else record.participation
+        return part is not None and part.operation == operation_id
+    return False
 
 
 def _commit_once(

@@ -301,6 +301,18 @@ def test_a_rollback_of_the_cube_takes_the_computed_rows_along(store):
     assert doubled(store) == {0: 20, 1: 22, 2: 24}
 
 
+def test_a_hidden_dataset_that_is_computed_again_follows_from_states_that_a_cleanup_keeps(store):
+    before = api.list_cube_history(CUBE, store)[-1].version
+    compute(store)
+    api.rollback_cube(CUBE, store, before)
+    compute(store)
+    assert sorted(CALLS) == [0, 1, 2]
+    api.cleanup_cube(CUBE, store)
+    compute(store)
+    assert CALLS == []
+    assert doubled(store) == {0: 20, 1: 22, 2: 24}
+
+
 def test_after_a_cleanup_the_gap_is_an_error_with_its_remedy(store):
     compute(store)
     api.append_to_cube(SEED, CUBE, store)

@@ -773,18 +773,33 @@ def test_all_kinds_of_commits_to_a_cube_publish(url, tmp_path):
     assert len(rows(tmp_path / "other/cube++seed")) == 4
 
 
-def test_the_table_of_a_dataset_that_a_rollback_hides_has_no_rows(url, path):
+@pytest.mark.parametrize("on_commit", [True, None])
+def test_the_table_of_a_dataset_that_a_rollback_hides_has_no_rows(url, path, on_commit):
+    """From the commit on, or from the next publication."""
+
+    def publish():
+        if not on_commit:
+            api.publish_cube(CUBE, url)
+        assert not problems(url)
+
     api.build_cube(seed(), CUBE, url)
-    api.publish_cube(CUBE, url, on_commit=True)
+    api.publish_cube(CUBE, url, on_commit=on_commit)
     built = api.list_cube_history(CUBE, url)[-1]
-    api.extend_cube({"more": seed(w=[1, 2])}, CUBE, url)
+    api.extend_cube({"more": seed(w=[1, 2]), "other": seed(y=[1, 2])}, CUBE, url)
     extended = api.list_cube_history(CUBE, url)[-1]
+    api.publish_cube(CUBE, url, "more")
     with warnings.catch_warnings():
         warnings.simplefilter("error", PublicationWarning)
         api.rollback_cube(CUBE, url, built.version)
+        publish()
         assert rows(path / "cube++more") == []
         api.rollback_cube(CUBE, url, extended.version)
-    assert column(path / "cube++more", "w") == [1, 2]
+        publish()
+        assert column(path / "cube++more", "w") == [1, 2]
+        api.rollback_cube(CUBE, url, built.version)
+        api.unpublish_cube(CUBE, url)
+    assert not list(path.glob("*/_delta_log/*.json"))
+    assert sorted(api.discover_datasets(CUBE, url)) == ["seed"]
 
 
 def test_a_commit_that_cannot_be_published_is_done(url, path):

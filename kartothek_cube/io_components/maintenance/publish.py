@@ -11,11 +11,17 @@ from typing import Literal
 import attrs
 
 from kartothek_cube.core import errors, history, naming
+from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_states
+from kartothek_cube.core.cube.discover import (
+    choose_datasets,
+    discover_datasets,
+    discover_ktk_cube_dataset_ids,
+    load_states,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -144,7 +150,14 @@ class PublishDataset:
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
     """Uuids of the datasets of a cube that the user names, in the order of commit."""
-    names = choose_datasets(cube, datasets, discover_datasets(cube, store))
+    existing, blobs = {*discover_datasets(cube, store)}, open_blobs(store)
+    for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs) - existing:
+        # the table of a dataset that a rollback has hidden has to lose its rows
+        uuid = cube.ktk_dataset_uuid(name)
+        record = operation.read_record(blobs, uuid)
+        if record is not None and record.hidden and delta_log.list_log(blobs, uuid):
+            existing.add(name)
+    names = choose_datasets(cube, datasets, existing)
     return {name: cube.ktk_dataset_uuid(name) for name in cube.commit_order(names)}
 
 
@@ -172,7 +185,7 @@ def _publish(
 def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
     """Set whether each commit publishes the dataset."""
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    if state.metadata.get(naming.PUBLISH) != format:
+    if state.metadata.get(naming.PUBLISH) != format and not operation.is_hidden(state):
         info = history.describe_operation("publish")
         change = ChangeSet(uuid, state.table_name, metadata={naming.PUBLISH: format}, info=info)
         table.publish_committed(blobs, commit(blobs, change)[0])

@@ -378,8 +378,7 @@ def _check_datasets(
         raise cube_not_found(cube.uuid_prefix, blobs)
     missing = set() if requested is None else requested - set(stored)
     if missing:
-        existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-        raise _not_found(cube.uuid_prefix, missing, existing)
+        raise _not_found(cube.uuid_prefix, missing, existing_dataset_ids(cube.uuid_prefix, blobs))
     consistency.check_cube(stored, cube)
 
 

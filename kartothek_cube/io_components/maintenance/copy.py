@@ -13,7 +13,7 @@ from kartothek_cube.core import arguments, errors, history, naming, tuning
 from kartothek_cube.core import header as headers
 from kartothek_cube.core import schema as table_schema
 from kartothek_cube.core.commit import header_store, optimistic
-from kartothek_cube.core.commit.operation import Role, rename_operations, settle
+from kartothek_cube.core.commit.operation import Role, committed_state, rename_operations, settle
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
@@ -61,7 +61,8 @@ def plan_copy_dataset(
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
     key, header = stored.key, stored.content
     record = headers.COMMIT_RECORD
-    if state is not None and state.extra.get(record) != dataset.extra.get(record):
+    state = committed_state(source, dataset) if state is None else state
+    if state.extra.get(record) != dataset.extra.get(record):
         # another commit came in between, or the newest one is of an operation that is not committed
         dataset, header = state, header_store.render(state, key)
     copied = rename_operations(dataset, uuids or {})

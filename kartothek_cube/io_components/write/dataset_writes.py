@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +15,7 @@ from kartothek_cube.core import arrow, errors, naming, pruning
 from kartothek_cube.core.arguments import parse_name
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
+from kartothek_cube.core.commit.operation import is_hidden
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -99,12 +99,16 @@ class StoreDataset:
         uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
         mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
         spec = _new_spec(self, runtime.store_factory(self.store), uuid, mode)
-        if self.overwrite:
-            # absent, or damaged: overwriting is how a user repairs it
-            with suppress(KeyError, NotImplementedError, errors.CorruptDatasetError):
-                state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store), load_schema=False)
-                spec = _with_contract(spec, state)
-        elif DatasetMetadata.exists(uuid, spec.store):
+        try:
+            state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store), load_schema=False)
+            exists = not is_hidden(state)
+            spec = _with_contract(spec, state) if exists and self.overwrite else spec
+        except errors.DatasetNotFoundError:
+            exists = False
+        except (KeyError, NotImplementedError, errors.CorruptDatasetError):
+            # damaged: overwriting is how a user repairs it
+            exists = True
+        if exists and not self.overwrite:
             raise errors.DatasetExistsError(uuid)
         return _plan(spec, publish=self.publish)
 

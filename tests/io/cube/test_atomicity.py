@@ -14,6 +14,7 @@ from kartothek_cube.core import caching, clock, errors
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager import copy_dataset
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
@@ -280,6 +281,8 @@ def test_all_readers_see_the_state_before(store):
     api.copy_cube(CUBE, store, target)
     assert values(target) == [1]
     assert api.verify_cube(CUBE, target).ok
+    copy_dataset("cube++first", store, "first", target)
+    assert set(read_table("first", target)["v_first"]) == {1}
     assert set(read_table("cube++first", store)["v_first"]) == {1}
 
 

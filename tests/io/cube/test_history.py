@@ -16,10 +16,12 @@ from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     ContractViolationError,
     CorruptDatasetError,
+    DatasetNotFoundError,
     StateNotFoundError,
 )
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io import eager
 from kartothek_cube.io_components.maintenance import garbage, rollback
 from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from kartothek_cube.serialization import parquet
@@ -243,6 +245,23 @@ def test_a_rollback_before_a_dataset_existed_hides_it(store):
     assert api.query_cube(CUBE, store)[0]["other"].dropna().tolist() == ["a"]
     assert rows(api.query_cube(CUBE, store, as_of=api.list_cube_history(CUBE, store)[-2].time)) == CUTS[0]
     assert api.verify_cube(CUBE, store).ok
+
+
+def test_functions_of_datasets_take_a_hidden_one_for_absent(store):
+    time, more = now(store), frame(x=[0], p=[0], v3=[1])
+    api.extend_cube({"more": more}, CUBE, store)
+    api.set_contract(CUBE, store, "more", api.CellsInSeed())
+    api.rollback_cube(CUBE, store, time)
+    assert api.verify_cube(CUBE, store).checked["datasets"] == 2
+    with pytest.raises(DatasetNotFoundError, match=r"cube\+\+more"):
+        eager.copy_dataset("cube++more", store, "copy")
+    with pytest.raises(ValueError, match="unknown dataset more; available: enrich, seed"):
+        api.query_cube(CUBE, store, datasets=["more"])
+    for overwrite in (False, True):
+        arguments = {"partition_on": ["p"], "secondary_indices": ["x"], "overwrite": overwrite}
+        eager.store_dataframes_as_dataset(store, "cube++more", [more.assign(x=9)], **arguments)
+        assert eager.read_table("cube++more", store)["x"].tolist() == [9]
+        api.rollback_cube(CUBE, store, time)
 
 
 def test_a_hidden_dataset_comes_back_with_its_contract_and_history(store):

@@ -435,6 +435,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     Overwrites, removals and failed writes leave such files behind. States stay readable until they were
     replaced longer ago than the retention.
     """
+    from kartothek_cube.io import eager_cube
     from kartothek_cube.io_components.maintenance import garbage
 
     retention = _parse_duration(retention_text)
@@ -448,7 +449,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     elif blobs:
         files = f"{format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}{states}"
         cli.confirm(f"Delete {files}?", yes)
-        garbage.delete_garbage(state.store, [blob.key for blob in blobs])
+        eager_cube.cleanup_cube(state.cube, state.store, retention=retention)
         click.echo(f"Deleted {files}.")
     else:
         click.echo("There are no orphaned files to delete.")

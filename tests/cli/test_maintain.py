@@ -17,7 +17,15 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.core.transforms import bucket
-from kartothek_cube.io.eager_cube import StagedWrite, append_to_cube, build_cube, query_cube, update_schema
+from kartothek_cube.io.eager_cube import (
+    StagedWrite,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    query_cube,
+    rollback_cube,
+    update_schema,
+)
 from tests.cli.conftest import CUBE
 
 
@@ -166,6 +174,13 @@ def test_cleanup_after_an_interrupted_deletion(ok, error, tmp_path):
     assert files(tmp_path / "store") == set()
     assert "Cube cube not found" in error("cube", "info")
     assert "Cube cube not found" in error("cube", "cleanup")
+
+
+def test_cleanup_deletes_a_dataset_that_a_rollback_has_hidden(ok, url, tmp_path):
+    extend_cube({"more": pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})}, CUBE, url)
+    rollback_cube(CUBE, url, 2)
+    ok("cube", "cleanup", "--retention", "0", "-y")
+    assert not [name for name in files(tmp_path / "store") if name.startswith("cube++more")]
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.arguments import CopyMixin
-from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.commit.operation import committed_state, state_as_of
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.expressions import Node
-from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
+from kartothek_cube.core.history import AsOf, check_as_of
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
 

@@ -446,9 +446,9 @@ AsOf: TypeAlias = int | str | datetime
 """A version, or a point in time (a text in ISO 8601 will do; without time zone it is UTC)."""
 
 
-def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
-    """Readable states of a dataset, oldest first, the current one last."""
-    stored = read_header(uuid, blobs)
+def list_states(uuid: str, blobs: BlobStore, stored: HeaderBlob | None = None) -> list[DatasetState]:
+    """Readable states of a dataset, oldest first, that of its header last, which is read unless given."""
+    stored = stored or read_header(uuid, blobs)
     current = DatasetMetadata.load_from_header(stored, uuid, blobs)
     version = version_of(current, blobs, stored.key)
     newest = DatasetState(version.number, version.time, True, stored.key, version.since)
@@ -503,19 +503,9 @@ def name_states(states: Sequence[Any]) -> str:
     return f"{text} to {last.version}" if last.version != first.version else text
 
 
-def state_as_of(uuid: str, blobs: BlobStore, as_of: AsOf) -> DatasetMetadata:
-    """Load the state of a dataset as of a version or time; raises StateNotFoundError."""
-    check_as_of(as_of)
-    states = list_states(uuid, blobs)
-    state = select_state(uuid, states, as_of)
-    if state is None:
-        raise errors.StateNotFoundError(uuid, str(as_of), name_states(states))
-    return load_state(uuid, blobs, state)
-
-
 def load_state(uuid: str, blobs: BlobStore, state: DatasetState) -> DatasetMetadata:
     """Load one of the states of a dataset; raises StateNotFoundError if it has expired meanwhile."""
-    if state.current:
+    if naming.is_header_key(state.key):
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
         if version_of(dataset, blobs, state.key).number == state.version:
             return dataset

@@ -12,9 +12,10 @@ import pandas as pd
 
 from kartothek_cube.core import naming, pandas_conversion, tuning
 from kartothek_cube.core.commit.change import MetadataMerger
+from kartothek_cube.core.commit.operation import list_committed_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import DatasetState, list_states
+from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components import dataset_read, delete_rows
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
@@ -244,7 +245,7 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
     [(1, True)]
     """
-    return list_states(dataset_uuid, open_blobs(store))
+    return list_committed_states(dataset_uuid, open_blobs(store))
 
 
 def verify_dataset(

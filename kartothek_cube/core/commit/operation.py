@@ -234,6 +234,35 @@ def resolve_pending(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
     raise errors.ConcurrentWriteError(state.uuid)
 
 
+def list_committed_states(uuid: str, blobs: BlobStore) -> list[history.DatasetState]:
+    """Readable states of a dataset, without that of an operation which has not committed; oldest first."""
+    stored = read_header(uuid, blobs)
+    states = history.list_states(uuid, blobs, stored)
+    newest = DatasetMetadata.load_from_header(stored, uuid, blobs)
+    participation = pending_participation(newest)
+    if participation is None or (committed := resolve_pending(blobs, newest)) is newest:
+        return states
+    version = None if committed is None else history.recorded_version(committed)
+    if version is None:
+        raise errors.DatasetNotFoundError(uuid)
+    if version.number >= states[-1].version:
+        # replaced since it was read
+        return list_committed_states(uuid, blobs)
+    older = [state for state in states if state.version < version.number]
+    key = participation.before or stored.key
+    return [*older, states[-1]._replace(version=version.number, time=version.time, key=key)]
+
+
+def state_as_of(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> DatasetMetadata:
+    """Load the state of a dataset as of a version or time; raises StateNotFoundError."""
+    history.check_as_of(as_of)
+    states = list_committed_states(uuid, blobs)
+    state = history.select_state(uuid, states, as_of)
+    if state is None:
+        raise errors.StateNotFoundError(uuid, str(as_of), history.name_states(states))
+    return history.load_state(uuid, blobs, state)
+
+
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:
     """Prevent the commit of a pending operation in which a dataset participates."""
 

@@ -9,7 +9,7 @@ import attrs
 
 from kartothek_cube.core import arguments, dataset_files, errors, history, naming, partition
 from kartothek_cube.core.commit import change, header_store, optimistic
-from kartothek_cube.core.commit.operation import Role, settle
+from kartothek_cube.core.commit.operation import Role, list_committed_states, settle, state_as_of
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
@@ -91,7 +91,7 @@ class RollbackPlan:
 
 def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackPlan:
     """Plan to make an older state of a dataset the current one."""
-    state = history.state_as_of(uuid, blobs, as_of)
+    state = state_as_of(uuid, blobs, as_of)
     missing = header_store.missing_files(blobs, uuid, dataset_files.file_keys(state))
     if missing:
         text = (
@@ -356,7 +356,7 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: history.AsOf) 
     ['Rom']
     """
     blobs = open_blobs(store)
-    states = history.list_states(dataset_uuid, blobs)
+    states = list_committed_states(dataset_uuid, blobs)
     state = history.select_state(dataset_uuid, states, as_of)
     if state is not None and state.current:
         raise _already_current(f"Dataset {dataset_uuid!r}", as_of, states)

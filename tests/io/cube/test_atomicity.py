@@ -9,7 +9,12 @@ from plateau.io import eager as plateau
 
 import kartothek_cube
 from kartothek_cube.api import cube as api
-from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
+from kartothek_cube.api.dataset import (
+    list_dataset_history,
+    read_table,
+    rollback_dataset,
+    update_dataset_from_dataframes,
+)
 from kartothek_cube.core import caching, clock, errors
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.errors import ConcurrentWriteError
@@ -284,6 +289,21 @@ def test_all_readers_see_the_state_before(store):
     copy_dataset("cube++first", store, "first", target)
     assert set(read_table("first", target)["v_first"]) == {1}
     assert set(read_table("cube++first", store)["v_first"]) == {1}
+
+
+@pytest.mark.parametrize("states", [None, 0])
+def test_time_travel_of_one_dataset_stops_before_an_operation_that_has_not_committed(store, states):
+    api.keep_cube_history(CUBE, store, states)
+    (*_, committed) = list_dataset_history("cube++first", store)
+    assert die(store, WRITES["append"], 2)
+    (*_, current) = list_dataset_history("cube++first", store)
+    assert (current.version, current.time, current.current) == (committed.version, committed.time, True)
+    for as_of in (committed.version, committed.time, "2999-01-01"):
+        assert set(read_table("cube++first", store, as_of=as_of)["v_first"]) == {1}
+    with pytest.raises(errors.StateNotFoundError):
+        read_table("cube++first", store, as_of=committed.version + 1)
+    with pytest.raises(ValueError, match="nothing to undo"):
+        rollback_dataset("cube++first", store, as_of="2999-01-01")
 
 
 def test_a_commit_of_one_dataset_puts_it_aside(store):

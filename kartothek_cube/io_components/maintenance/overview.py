@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -200,10 +200,15 @@ def check_changed_since(changed_since: cube_history.CubeAsOf) -> None:
 
 
 def load_earlier(
-    cube: Cube, blobs: BlobStore, changed_since: cube_history.CubeAsOf
+    cube: Cube, blobs: BlobStore, changed_since: cube_history.CubeAsOf, names: Collection[str] | None = None
 ) -> dict[str, DatasetMetadata]:
-    """The datasets of an earlier state, whatever indices they had then."""
+    """The datasets of an earlier state, whatever indices they had then; of a token, those with the names."""
     check_changed_since(changed_since)
+    if names is not None and cube_history.is_token(changed_since):
+        # the state of another dataset may be gone, with the dataset
+        states = {name: f"{name}@{state}" for name, state in cube_history.parse_token(changed_since).items()}
+        chosen = [states[name] for name in states if name in names or name == cube.seed_dataset]
+        changed_since = ",".join(chosen) or changed_since
     return cube_history.datasets_as_of(cube.copy(index_columns=()), blobs, changed_since)
 
 
@@ -307,7 +312,9 @@ class ListCubeChanges(Generic[StoreT]):
         cube, blobs = self.cube, open_blobs(self.store)
         new = load_snapshot(cube, blobs, None).datasets
         requested = arguments.parse_name_set_optional("datasets", self.datasets)
-        old: States = {} if self.changed_since is None else load_earlier(cube, blobs, self.changed_since)
+        since, old = self.changed_since, dict[str, DatasetMetadata]()
+        if since is not None:
+            old = load_earlier(cube, blobs, since, requested)
         names = choose_datasets(cube, requested, {*old, *new})
         states = ({n: ds for n, ds in state.items() if n in names} for state in (old, new))
         changes = compare_cubes(cube, *states)

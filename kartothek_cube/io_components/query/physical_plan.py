@@ -433,7 +433,8 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
         (seed, positions), used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
-        earlier = overview.load_earlier(cube, blobs, query.changed_since)
+        names = None if query.datasets is None else used
+        earlier = overview.load_earlier(cube, blobs, query.changed_since, names)
         # without those that the query leaves out
         existing = snapshot.datasets if query.datasets is None else earlier
         changes = overview.compare_used(cube, earlier, used, existing)

@@ -162,6 +162,15 @@ def test_a_dataset_that_was_deleted_is_a_gap_also_if_it_was_built_again(store, d
         api.list_cube_changes(CUBE, store, before)
 
 
+def test_a_dataset_that_was_deleted_is_no_gap_for_who_asks_for_others(store):
+    before = token(store)
+    api.delete_cube(CUBE, store, ["extra"])
+    api.append_to_cube(frame(x=[5], p=[1], v1=[5]), CUBE, store)
+    assert changes(store, before, datasets=["seed"]) == {("seed", 1): "changed"}
+    (df,) = api.query_cube(CUBE, store, datasets=["seed"], changed_since=before)
+    assert df["x"].tolist() == [1, 5]
+
+
 WRITES = {
     "append": lambda s, p, v: api.append_to_cube(frame(x=[p], p=[p], v1=[v]), CUBE, s),
     "append extra": lambda s, p, v: api.append_to_cube({"extra": frame(x=[p], p=[p], v2=[v])}, CUBE, s),

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core import naming, pandas_conversion
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
@@ -173,7 +173,9 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
         raise TypeError(
             f"schema must be a Spark schema, its text, or an Arrow schema, but is {type(schema).__name__}"
         )
-    return parsed
+    # values in lists, maps and structs may be null: Spark would fail in Java there, or find no null
+    loose = spark_schema(arrow_schema(parsed))
+    return StructType([StructField(f.name, loose[f.name].dataType, f.nullable, f.metadata) for f in parsed])
 
 
 # -- queries -------------------------------------------------------------------------------------------------

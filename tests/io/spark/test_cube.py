@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import types as st
 from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
@@ -176,6 +177,16 @@ def test_rows_of_a_function_that_do_not_fit_its_schema_are_an_error_in_one_sente
     mapped = api.map_cube_spark(wrong, CUBE, built, "x BIGINT, w BIGINT NOT NULL", conditions="p == 1")
     with pytest.raises(RuntimeError, match=f"^Function wrong failed for p=1: ValueError: {problem}"):
         api.extend_cube_from_spark({"more": mapped}, CUBE, built, partition_on={"more": []})
+
+
+def test_nested_values_of_a_function_may_be_null(built):
+    def nest(rows):
+        return pa.table({"x": rows["x"], "w": pa.array([[1, None]] * len(rows), pa.list_(pa.int64()))})
+
+    schema = st.StructType.fromDDL("x BIGINT, w ARRAY<BIGINT>")
+    schema["w"].dataType.containsNull = False
+    mapped = api.map_cube_spark(nest, CUBE, built, schema, conditions="p == 1")
+    assert {tuple(row.w) for row in mapped.where("exists(w, v -> v IS NULL)").collect()} == {(1, None)}
 
 
 def test_files_are_as_eager_ones(frame, built, tmp_path):

@@ -230,8 +230,11 @@ def _open_directory(
     if unknown:
         raise ValueError(f"No directory of {location} has a value of column {', '.join(unknown)}")
     threads = available_cores() if is_local else tuning.REMOTE_REQUESTS
-    schemas = list(ordered_map(partial(_read_schema, filesystem), paths, threads))
-    schema = _unite_schemas(paths, schemas)
+    read = list(ordered_map(partial(_read_schema, filesystem), paths, threads))
+    schemas = [schema for schema, _ in read]
+    # files without rows, whose writers often know no types, come last
+    order = sorted(range(len(paths)), key=lambda i: not read[i][1])
+    schema = _unite_schemas([(paths[i], *read[i]) for i in order])
     stored = {field.name: field.type for field in schema}
     parsed = {}
     for key in keys:
@@ -279,10 +282,12 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _read_schema(filesystem: fs.FileSystem, path: str) -> pa.Schema:
+def _read_schema(filesystem: fs.FileSystem, path: str) -> tuple[pa.Schema, bool]:
+    """Schema of a file, and whether it has rows."""
     try:
         with filesystem.open_input_file(path) as file:
-            return schema_of_file(pq.ParquetFile(file))
+            parquet = pq.ParquetFile(file)
+            return schema_of_file(parquet), parquet.metadata.num_rows > 0
     except pa.ArrowInvalid as error:
         raise ValueError(
             f"{path} is no Parquet file ({error}); only files whose names begin with . or _ are ignored"
@@ -294,22 +299,25 @@ def schema_of_file(parquet: pq.ParquetFile) -> pa.Schema:
     return old_parquet.restore_zones(parquet.schema_arrow, parquet.metadata)
 
 
-def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Columns of all files, each with the widest of its types."""
+def _unite_schemas(files: Iterable[tuple[str, pa.Schema, bool]]) -> pa.Schema:
+    """Columns of all files, each with the widest of its types; of files: path, schema, if they have rows."""
     fields: dict[str, tuple[pa.Field, str]] = {}
-    for path, schema in zip(paths, schemas, strict=True):
+    for path, schema, has_rows in files:
         if len(set(schema.names)) < len(schema):
             twice = next(name for name in schema.names if schema.names.count(name) > 1)
             raise errors.SchemaConflictError(f"Column {twice!r} is twice in {path}")
         for field in schema:
             dtype = storage_type(field.type)
-            if _PANDAS_INDEX.fullmatch(field.name):
+            if _PANDAS_INDEX.fullmatch(field.name) or (field.name in fields and not has_rows):
                 continue
             united, first = fields.get(field.name, (pa.field(field.name, dtype), path))
             if has_zone(dtype) and has_zone(united.type) and dtype.tz != united.type.tz:
                 # files hold instants
                 united = united.with_type(pa.timestamp(united.type.unit, "UTC"))
                 dtype = pa.timestamp(dtype.unit, "UTC")
+            if {_number_kind(united.type), _number_kind(dtype)} == {"integer", "float"}:
+                # pandas has floats for integers beside gaps; the cast of each file is exact
+                united, dtype = united.with_type(pa.float64()), pa.float64()
             if same_but_nulls(united.type, dtype):
                 options = [pa.schema([pa.field(field.name, t)]) for t in (united.type, dtype)]
                 united = pa.unify_schemas(options, promote_options="permissive").field(0)
@@ -319,6 +327,12 @@ def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Sch
                 f"Column {field.name!r} is {united.type} in {first} but {dtype} in {path}"
             )
     return pa.schema([field for field, _ in fields.values()])
+
+
+def _number_kind(dtype: pa.DataType) -> str:
+    if pa.types.is_integer(dtype):
+        return "integer"
+    return "float" if pa.types.is_floating(dtype) else ""
 
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")

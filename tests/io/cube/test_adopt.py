@@ -524,6 +524,44 @@ def test_files_with_different_types(tmp_path, values, text):
     refuse_adoption(tmp_path, text, errors.SchemaConflictError)
 
 
+def test_integers_beside_floats_become_floats(tmp_path):
+    """Pandas writes floats for integers in files where one of them is missing."""
+    parts = {"FR": pa.array([1, 2], pa.int8()), "DE": pa.array([0.5, None]), "IT": pa.array([2**53, 3])}
+    for number, (country, values) in enumerate(parts.items()):
+        part = SALES.slice(2 * number, 2).drop_columns(["COUNTRY", "QTY"]).append_column("QTY", values)
+        put(part, tmp_path / f"COUNTRY={country}" / "0.parquet")
+    store = memory()
+    done = api.adopt_dataset(tmp_path, CUBE, store, "seed")
+    assert (done.n_copied, done.n_rewritten) == (1, 2)
+    found = api.query_cube_table(CUBE, store)["QTY"]
+    assert found.type == pa.float64()
+    assert sorted(found.drop_null().to_pylist()) == [0.5, 1, 2, 3, 2**53]
+    assert api.verify_cube(CUBE, store).ok
+
+
+def test_integers_that_no_float_holds_are_refused_beside_floats(tmp_path):
+    for number, values in enumerate([[2**53 + 1, 1], [0.5, None]]):
+        put(
+            SALES.slice(2 * number, 2).drop_columns("QTY").append_column("QTY", [values]),
+            tmp_path / f"{number}",
+        )
+    text = "'QTY' of .*0 cannot be converted from int64 to double: .*9007199254740993"
+    refuse_adoption(tmp_path, text, errors.SchemaConflictError)
+
+
+def test_a_file_without_rows_decides_no_type(tmp_path):
+    write_directory(SALES, tmp_path, ["COUNTRY"])
+    names = [name for name in SALES.column_names if name != "COUNTRY"]
+    empty = pa.table({name: pa.array([], pa.float64()) for name in [*names, "MORE"]})
+    put(empty, tmp_path / "COUNTRY=DE" / "-first.parquet")
+    store = memory()
+    api.adopt_dataset(tmp_path, CUBE, store, "seed")
+    found = api.query_cube_table(CUBE, store)
+    assert found["MORE"].null_count == len(found)
+    assert rows(found.select(sorted(SALES.column_names))) == expected(SALES)
+    assert api.verify_cube(CUBE, store).ok
+
+
 def test_a_file_with_empty_lists_only(tmp_path):
     for number, values in enumerate([[[], []], [[1], None]]):
         rows_ = (

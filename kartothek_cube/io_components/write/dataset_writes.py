@@ -116,14 +116,19 @@ class StoreDataset:
 def _plan(spec: WriteSpec, *, publish: bool) -> WritePlan:
     plan = WritePlan(store=spec.store, specs={spec.uuid: spec}, commit_all=True)
     # by the id in the names of its files they are deleted if the last step refuses them
-    plan = plan.with_write_id() if spec.contract.of_write else plan
+    plan = plan.with_write_id() if spec.contract.of_write or spec.change.merge_metadata else plan
     return plan.stage(publish=publish)
 
 
-def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict[str, Any]:
+def _merge_metadata(merger: MetadataMerger, uuid: str, dicts: list[dict[str, Any]]) -> dict[str, Any]:
     """Merge stored and given metadata; the user's function has the last word on both."""
     stored, given = dicts
-    return {**stored, **given, **arguments.user_metadata(merger([dict(stored), dict(given)]))}
+    try:
+        merged = merger([dict(stored), dict(given)])
+    except Exception as error:
+        # no error that a store may raise: the commit is not done, and the files of the write are deleted
+        raise ValueError(f"metadata_merger failed for dataset {uuid!r}: {error!r}") from error
+    return {**stored, **given, **arguments.user_metadata(merged)}
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
@@ -153,7 +158,7 @@ def _new_spec(
     storage_format = parse_name("metadata_storage_format", storage_format).lower()
     change = ChangeSet(uuid, mode=mode, metadata=metadata, storage_format=storage_format)
     if merger is not None:
-        change = attrs.evolve(change, merge_metadata=partial(_merge_metadata, merger))
+        change = attrs.evolve(change, merge_metadata=partial(_merge_metadata, merger, uuid))
     spec = WriteSpec(
         store,
         uuid,

@@ -111,7 +111,7 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     except errors.ConcurrentWriteError as error:
         table_writer.check_same_store(plan.store, error.dataset_uuid)
         raise
-    except ValueError:
+    except (TypeError, ValueError):
         delete()
         raise
     return written if plan.staged_id else DatasetsById({**others, **written})

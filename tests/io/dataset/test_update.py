@@ -12,6 +12,7 @@ import pytest
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core import errors
 from kartothek_cube.io_components.utils import combine_metadata
+from tests.support.cubes import unchanged
 from tests.support.stored_files import (
     check_integrity,
     contents,
@@ -300,6 +301,20 @@ def test_metadata_merger(io, memory):
     assert [sorted(found) for found in seen] == [["a", "b", "creation_time", "d"], ["b", "c"]]
     del dataset.metadata["creation_time"]
     assert dataset.metadata == {"a": 1, "b": [1, 2], "c": 3, "d": 1}
+
+
+@pytest.mark.parametrize(
+    "merge, error, text",
+    [
+        (lambda dicts: dicts[0]["z"], ValueError, r"metadata_merger failed for dataset 'u': KeyError\('z'\)"),
+        (lambda dicts: {"a": object()}, TypeError, "'a' is not JSON"),
+        (lambda dicts: 5, TypeError, "metadata has to be a dict"),
+    ],
+)
+def test_a_metadata_merger_that_fails_leaves_no_file(io, memory, merge, error, text):
+    io.store(memory, [PX])
+    with unchanged(memory), pytest.raises(error, match=text):
+        io.update(memory, [PX], metadata_merger=merge)
 
 
 def test_factory(io, memory):

@@ -717,14 +717,14 @@ def _read_untyped(
 
 def _csv_options(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
     """Arguments of :func:`pandas.read_csv` for columns of these types."""
-    # texts may look like numbers (01) or like missing values (NA), and integers beside gaps become floats
+    # texts may look like numbers (01), missing values (NA) or empty lines; integers beside gaps become floats
     dtypes = {}
     for name, dtype in types.items():
         if pat.is_integer(dtype):
             dtypes[name] = "Int64" if pat.is_signed_integer(dtype) else "UInt64"
         elif not (pat.is_floating(dtype) or pat.is_boolean(dtype) or pat.is_null(dtype)):
             dtypes[name] = "str"
-    return {"dtype": dtypes, "keep_default_na": False, "na_values": [""]}
+    return {"dtype": dtypes, "keep_default_na": False, "na_values": [""], "skip_blank_lines": False}
 
 
 def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedArray:

@@ -67,9 +67,10 @@ def write_files(
             fast = ParquetSerializer("SNAPPY", serializer.chunk_size)
         work = partial(_write_parquet, blobs, serializer, fast, _slice_metadata(table), table)
     else:
-        if isinstance(serializer, CsvSerializer):
-            _check_csv_types(table.schema)
-        work = partial(_write_other, blobs, serializer, table)
+        _check_csv_values(spec, table)
+        # files without types are read with those of the schema: 0.1 is another number as float64
+        wide = pa.schema([(field.name, widen(field.type)) for field in table.schema])
+        work = partial(_write_other, blobs, serializer, pandas_conversion.cast_to_schema(table, wide))
     size = 1
     if blobs.is_local:
         # to hand a task to a thread costs as much as to write a small file
@@ -126,14 +127,15 @@ def _size(sink: str | BinaryIO) -> int:
     return os.path.getsize(sink) if isinstance(sink, str) else sink.tell()
 
 
-def _check_csv_types(schema: pa.Schema) -> None:
-    """Raise TypeError for a column whose values pandas writes as the text of Python, which no read parses."""
-    for field in schema:
-        if pa.types.is_binary(field.type) or pa.types.is_nested(field.type):
-            problem = (
-                f"Column {field.name!r} of type {field.type} cannot be stored as CSV, which has texts only"
-            )
-            raise TypeError(f"{problem}; use ParquetSerializer")
+def _check_csv_values(spec: WriteSpec, table: pa.Table) -> None:
+    """Raise an error for a column whose values no read makes of the text that pandas writes to a CSV file."""
+    rows = table if isinstance(spec.serializer, CsvSerializer) else pa.table({})
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        problem = f"Column {name!r} of type {column.type} cannot be stored as CSV"
+        if pa.types.is_binary(column.type) or pa.types.is_nested(column.type):
+            raise TypeError(f"{problem}, which has texts only; use ParquetSerializer")
+        if is_text(column.type) and pc.any(pc.match_substring_regex(column, r"^$|\r")).as_py():
+            raise ValueError(f"{problem}: it has empty texts or carriage returns; use ParquetSerializer")
 
 
 def _write_other(
@@ -226,8 +228,9 @@ def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> evolution.Widths:
     return evolution.column_widths(pa.schema(typed))
 
 
-def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
-    """Raise ValueError if a name is too long for a file or directory, before anything is written."""
+def check_files(spec: WriteSpec, table: pa.Table) -> None:
+    """Refuse names that are too long for files and directories, and values that CSV does not hold."""
+    _check_csv_values(spec, table.drop_columns(list(spec.partition_on)))
     # headers are written to temporary files with longer names
     names = [f"{'':37}{naming.metadata_key_from_uuid(spec.uuid)}"]
     names += map(naming.quote, spec.index_columns(table.column_names))
@@ -271,7 +274,7 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
                     f"Cannot {use} dataset {spec.uuid} by column {column} of type {dtype}: "
                     "nested values have no order"
                 )
-    check_file_names(spec, table)
+    check_files(spec, table)
     for column in spec.partition_on:
         nulls = count_nulls(table.column(column))
         if nulls:

@@ -272,7 +272,7 @@ def prepare(
     for name, table in tables.items():
         spec = plan.specs[name]
         spec.check_schema(table)
-        table_writer.check_file_names(spec, table)
+        table_writer.check_files(spec, table)
         # a cell that is merged into the stored ones may lack columns: what is written is checked
         if unique:
             check_contract(spec, table, _key_columns(spec, table))

@@ -370,6 +370,7 @@ def test_msgpack(io, store_factory, name):
         [datetime.time(12, 30), None],
         [decimal.Decimal("0.10000000000000000001"), None],
         [1.5, float("inf")],
+        np.array([0.1, 0.5], "float32"),
     ],
     ids=str,
 )
@@ -381,9 +382,14 @@ def test_csv_files_have_the_values_of_the_frame(io, memory, values):
     )
 
 
-@pytest.mark.parametrize("value", [b"a", [1], {"a": 1}], ids=str)
+def test_blank_texts_are_rows_of_a_csv_file(io, memory):
+    io.store(memory, [frame(x=[" ", None, "a"])], df_serializer=CsvSerializer())
+    assert api.read_table_arrow("u", memory)["x"].to_pylist() == [" ", None, "a"]
+
+
+@pytest.mark.parametrize("value", [b"a", [1], {"a": 1}, "", "a\rb"], ids=repr)
 def test_values_without_a_text_are_no_csv(io, memory, value):
-    with pytest.raises(TypeError, match=r"'x' .* CSV"):
+    with pytest.raises((TypeError, ValueError), match=r"'x' .* CSV"):
         io.store(memory, [frame(x=[value])], df_serializer=CsvSerializer())
     assert keys(memory) == set()
 

@@ -158,6 +158,11 @@ def _read(
         context = attrs.evolve(context, columns=names, categoricals=categoricals)
     frame = read_frame(context, task)
     frame = frame if alone or context.dtype_backend else pandas_conversion.dates_as_stamps(frame)
+    for name in () if alone or context.dates_as_object else context.categoricals:
+        # pandas unites categories of one unit only, and seconds hold all dates
+        if pa.types.is_date(context.schema.field(name).type) and name not in context.categories:
+            days: Any = frame[name].cat
+            frame[name] = days.rename_categories(days.categories.astype("datetime64[s]"))
     return frame if index is None else frame.set_index(index)
 
 

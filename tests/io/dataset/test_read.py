@@ -224,6 +224,16 @@ def test_dask_puts_far_dates_together(memory, index):
     assert sorted(result["p"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
 
 
+@pytest.mark.parametrize("dtype_backend", [None, "numpy_nullable", "pyarrow"])
+def test_dask_puts_categories_of_far_dates_together(memory, dtype_backend):
+    df = frame(p=[1, 2, 3], d=[DAY, FAR, None])
+    api.store_dataframes_as_dataset(memory, "u", [df], partition_on="p")
+    options = {"categoricals": ["d"], "dates_as_object": False, "dtype_backend": dtype_backend}
+    result = api.read_dataset_as_ddf("u", memory, **options).compute(scheduler="sync")["d"]
+    assert result.cat.categories.tolist() == [pd.Timestamp(DAY), pd.Timestamp(FAR)]
+    assert result.isna().tolist() == [False, False, True]
+
+
 def test_extension_types_come_back(io, memory):
     df = frame(s=["a", None], i=[1, None], b=[True, None]).astype(
         {"s": "string", "i": "Int8", "b": "boolean"}

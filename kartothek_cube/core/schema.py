@@ -357,7 +357,7 @@ def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> s
         # whole numbers beside gaps fit already: what is left has no gaps, has fractions or is too large
         return f'widen payload with update_schema, or {column}.astype("Int64") if all are whole numbers'
     if pat.is_floating(stored) and pat.is_integer(given):
-        return f'{column}.astype("float64") rounds integers beyond 2**53, which no float equals'
+        return f'{column}.astype("float64"), which rounds integers beyond 2**53'
     if pat.is_integer(stored) or pat.is_floating(stored):
         return f'{column}.astype("{"Int64" if pat.is_integer(stored) else "float64"}")'
     if pat.is_boolean(stored):

@@ -91,7 +91,8 @@ class ComputeDataset(Generic[StoreT]):
     ----------
     function
         Takes a DataFrame, as of :func:`query_cube`, and returns one with the key columns and the payload of
-        the new dataset; None for no rows.
+        the new dataset; None for no rows. In the first call, a column has one type in all partitions: give
+        integers with gaps the type ``Int64``.
     into
         Id of the dataset that is computed; it is created by the first call. Other calls must not write it.
     conditions, payload_columns
@@ -99,8 +100,9 @@ class ComputeDataset(Generic[StoreT]):
     datasets
         Ids of the datasets that the function gets; by default all but ``into``.
     changed_since
-        ``"last"``: compute what has changed since the last call. None: compute everything. Or an earlier
-        state of the cube: a token of :func:`list_cube_changes`, a version or a point in time.
+        ``"last"``: compute what has changed since the last call. None: compute everything, as is necessary
+        after the function, ``conditions`` or columns were changed. Or an earlier state of the cube: a token
+        of :func:`list_cube_changes`, a version or a point in time.
     metadata
         Metadata of the dataset.
 

@@ -231,7 +231,7 @@ def test_incompatible(fields, differing):
     assert all(row[3:] for row in rows)
 
 
-FLOATS = 'df["x"].astype("float64") rounds integers beyond 2**53, which no float equals'
+FLOATS = 'df["x"].astype("float64"), which rounds integers beyond 2**53'
 WHOLE = 'widen payload with update_schema, or df["x"].astype("Int64") if all are whole numbers'
 LOCAL = 'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC'
 

@@ -469,6 +469,16 @@ def test_older_files_that_others_would_misread(change, problem, compact, url, pa
     assert rows(path / "cube++seed") == in_order
 
 
+def test_a_dataset_of_no_cube_with_older_files_is_overwritten_by_its_rows(url, path):
+    store_published(url, [seed()], partition_on=["p"])
+    update_dataset_schema("u", url, add={"c": "int64"}, defaults={"c": 7})
+    with pytest.raises(ValueError, match=r"column c is missing.*store the dataset again with overwrite=True"):
+        publish_dataset("u", url)
+    store_dataframes_as_dataset(url, "u", [read_table_arrow("u", url)], partition_on=["p"], overwrite=True)
+    publish_dataset("u", url)
+    assert [row["c"] for row in rows(path / "u")] == [7, 7]
+
+
 def test_an_overwrite_with_another_schema(url, path):
     store_published(url, [seed(v=[1, 2])], partition_on=["p"])
     store_published(url, [seed(v=["a", "b"])], partition_on=["v"], overwrite=True)

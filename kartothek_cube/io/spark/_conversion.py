@@ -148,7 +148,7 @@ def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> st
     if pat.is_timestamp(stored) and pat.is_timestamp(given):
         return f'{column}.cast("{target}"), in the time zone of the session'
     if pat.is_floating(stored) and pat.is_integer(given):
-        return f'{column}.cast("{target}") rounds integers beyond 2**53, which no double equals'
+        return f'{column}.cast("{target}"), which rounds integers beyond 2**53'
     return f'{column}.cast("{target}")'
 
 

@@ -273,10 +273,14 @@ def _file_facts(
     where = str(_refused(table.state.uuid, f"in {key}, column"))
     types = {field.name: field.type for field in stored}
     fields, problem = [], None
+    # only cubes are compacted
+    remedy = "rewrite older files first (compact=True, or compact_cube with min_files=1)"
+    if table.cell is None:
+        remedy = "read its rows, and store the dataset again with overwrite=True"
     if old_parquet.is_misread_by_others(footer):
         text = (
             f"{key} was written by pyarrow before 0.14: other readers take its times for those of UTC, or "
-            "cannot read its columns without values; rewrite it first (publish_cube with compact=True)"
+            f"cannot read its columns without values; {remedy}"
         )
         problem = str(_refused(table.state.uuid, text))
     for name in table.schema.names:
@@ -284,7 +288,6 @@ def _file_facts(
             continue
         reason = None if table.mapping is None else _evolution_problem(table.mapping, name, types)
         if problem is None and reason is not None:
-            remedy = "rewrite older files first (compact=True, or compact_cube with min_files=1)"
             problem = f"{where} {name} {reason}; {remedy}"
         if name in types:
             fields.append((name, delta_log.table_type(types[name], f"{where} {name}")))

@@ -344,7 +344,7 @@ class AppendToCube(Generic[DataT, StoreT]):
     ------
     ValueError
         As :func:`build_cube`; also for datasets that do not exist, for columns that do not fit, and for
-        ``unique_cells`` if the seed has no index on a dimension.
+        ``unique_cells`` if the seed has no index on any dimension.
     MultiTableCommitAborted
         As :func:`build_cube`.
 

@@ -164,7 +164,7 @@ def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
     "stored, given, remedy",
     [
         ("double", "CAST(NULL AS string)", 'F.col("v").cast("double")'),
-        ("double", "9007199254740993L", 'F.col("v").cast("double") rounds integers beyond 2**53'),
+        ("double", "9007199254740993L", 'F.col("v").cast("double"), which rounds integers beyond 2**53'),
         (
             "bigint",
             "CAST(NULL AS double)",
@@ -202,5 +202,5 @@ def test_messages_of_a_commit_after_the_schema_has_changed_advise_in_functions_o
     writer = source.writer(_conversion.spark_schema(rows.schema), overwrite=False)
     message = writer.write(iter(rows.to_batches()))
     api.update_schema("cube", url, widen={"v": "float64"})
-    with pytest.raises(SchemaConflictError, match=r'F\.col\("v"\)\.cast\("double"\) rounds integers'):
+    with pytest.raises(SchemaConflictError, match=r'F\.col\("v"\)\.cast\("double"\), which rounds integers'):
         writer.commit([message])

@@ -158,6 +158,15 @@ def other_header_key(uuid: str, key: str) -> str:
     return next(other for other in naming.header_keys(uuid) if other != key)
 
 
+def is_outdated(content: bytes, key: str, state: DatasetMetadataBase) -> bool:
+    """Whether a header is in msgpack, and other software has updated it to this state in JSON."""
+    if key.endswith(".json"):
+        return False
+    # an update keeps the time of creation, which overwriting changes
+    outdated = DatasetMetadata.from_buffer(content, header_format(key))
+    return bool(outdated.metadata["creation_time"] == state.metadata["creation_time"])
+
+
 def delete_header(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
     """Delete the newest version of a header; False if there is none, or a blob of `unless` exists."""
     # By condition also here: a plain deletion that arrives late would meet a blob that was put since.

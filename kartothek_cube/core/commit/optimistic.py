@@ -189,12 +189,8 @@ def _load_base(blobs: BlobStore, change: changes.ChangeSet) -> BaseState:
 def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
     """Delete a header in msgpack that other software updated in JSON; False if it may hold the state."""
     content, token = header_store.read_versioned(blobs, other)
-    if content is None or base.stored is None or other.endswith(".json"):
+    if content is None or base.stored is None or not header_store.is_outdated(content, other, base.stored):
         return content is None
-    # an update keeps the time of creation, which overwriting changes
-    outdated = DatasetMetadata.from_buffer(content, header_store.header_format(other))
-    if outdated.metadata["creation_time"] != base.stored.metadata["creation_time"]:
-        return False
     blobs.delete_if(other, token)
     return True
 

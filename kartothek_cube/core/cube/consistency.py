@@ -117,6 +117,11 @@ def read_specification(metadata: Mapping[str, Any], key: str) -> Any:
     return next((metadata[name] for name in names if metadata.get(name) is not None), None)
 
 
+def lacks_specification(dataset: DatasetMetadata) -> bool:
+    """Whether the metadata say nothing of a cube: ``build_dataset_indices`` of kartothek drops them."""
+    return read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED) is None
+
+
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
     """Check that datasets form the given cube, and load their partition indices.
 

@@ -190,12 +190,15 @@ def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -
         constants.KTK_CUBE_METADATA_PARTITION_COLUMNS,
     )
     for name, dataset in datasets.items():
+        header = naming.metadata_key_from_uuid(dataset.uuid)
+        if name == cube.seed_dataset and consistency.lacks_specification(dataset):
+            text = "the metadata do not say that it is the seed, so that discover_cube does not find the cube"
+            yield Problem(dataset.uuid, "no-specification", header, text)
         expected = consistency.cube_metadata(cube, name)
         for key in specified:
             value, stored = expected[key], consistency.read_specification(dataset.metadata, key)
             if stored is not None and stored != value:
                 text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
-                header = naming.metadata_key_from_uuid(dataset.uuid)
                 yield Problem(dataset.uuid, "cube-metadata", header, text)
 
 

@@ -26,7 +26,7 @@ from kartothek_cube.core import (
     old_parquet,
     pruning,
 )
-from kartothek_cube.core.commit import operation
+from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -54,6 +54,7 @@ _REPAIR = "Repair the dataset: the index is rebuilt from the data."
 REMEDIES: Mapping[str, str] = {
     "header": "Restore the header from a backup, or delete it and write the dataset again.",
     "two-headers": "Find out which header is outdated, and delete that one.",
+    "outdated-header": "Delete this header, or write to the dataset: that deletes it.",
     "schema": "Restore the schema file from a backup, or write the dataset again.",
     "missing-schema": "Repair the dataset: the schema is in its header, or in the footers of its files.",
     "schema-pending": "Repair the dataset: the schema of an unfinished write gives way to the right one.",
@@ -88,6 +89,7 @@ REMEDIES: Mapping[str, str] = {
     "cube-table": "Delete this dataset or give it another name: it cannot be part of the cube.",
     "cube-columns": "Write the dataset again with the columns that the cube demands.",
     "cube-metadata": "Use the specification with which the cube was built (discover_cube returns it).",
+    "no-specification": "Write to the dataset, by append_to_cube: that stores the specification again.",
     "payload-overlap": "Write one of the datasets again without the column.",
     "contract": "Correct the rows, by merge_into_cube, or change the contract by set_contract.",
     "type-conflict": "Write one of the datasets again with the type of the other one.",
@@ -284,10 +286,7 @@ def plan_verify(
     """Check a dataset without opening data files, and plan the check of these."""
     blobs = open_blobs(store)
     headers = [key for key in naming.header_keys(uuid) if blobs.exists(key)]
-    problems = []
-    if len(headers) > 1:
-        text = f"there is another header, {headers[1]}, and it is unknown which one holds the state"
-        problems.append(Problem(uuid, "two-headers", headers[0], text))
+    problems = [_other_header_problem(uuid, headers, blobs)] if len(headers) > 1 else []
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     except errors.DatasetNotFoundError:
@@ -455,6 +454,17 @@ def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
                 yield Problem(dataset.uuid, "publication", missing, text)
     except (errors.CorruptDatasetError, errors.MissingFileError) as error:
         yield Problem(dataset.uuid, "publication-log", error.key, str(error))
+
+
+def _other_header_problem(uuid: str, headers: Sequence[str], blobs: BlobStore) -> Problem:
+    """What is wrong with a dataset that has headers in JSON and in msgpack."""
+    with suppress(KeyError, NotImplementedError, RuntimeError, ValueError):
+        state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+        if header_store.is_outdated(blobs.get(headers[1]), headers[1], state):
+            text = f"other software has updated the dataset by another header, {headers[0]}"
+            return Problem(uuid, "outdated-header", headers[1], text)
+    text = f"there is another header, {headers[1]}, and it is unknown which one holds the state"
+    return Problem(uuid, "two-headers", headers[0], text)
 
 
 def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:

@@ -643,10 +643,16 @@ def plan_existing(
     user = _check_metadata(metadata, datasets)
     factory, df_serializer = store_factory(store), check_serializer(serializer, KTK_CUBE_DF_SERIALIZER)
     foreign = _payload_owners(cube, others or {})
+    # as in kartothek, a write restores the specification
+    lost = {
+        name: consistency.cube_metadata(cube, name)
+        for name, dataset in datasets.items()
+        if consistency.lacks_specification(dataset)
+    }
     specs = {
         name: WriteSpec.of_dataset(
             dataset,
-            user.get(name, {}),
+            {**lost.get(name, {}), **user.get(name, {})},
             store=factory,
             merge_schema=others is not None,
             name=name,

@@ -17,7 +17,19 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
 from tests.support import cubes
 from tests.support.cube_facades import FACADES, SPARK, open_facade
-from tests.support.cubes import CUBE, ENRICH, SEED, file_keys, frame, header, refuses, rows, snapshot, wrong
+from tests.support.cubes import (
+    CUBE,
+    ENRICH,
+    SEED,
+    edit_header,
+    file_keys,
+    frame,
+    header,
+    refuses,
+    rows,
+    snapshot,
+    wrong,
+)
 from tests.support.factories import STORES
 
 
@@ -48,6 +60,15 @@ def test_metadata_is_merged(driver, built):
     assert seed["ktk_cube_is_seed"] is True
     assert header(built, "cube++enrich")["metadata"]["c"] == 3
     assert given == {"seed": {"b": 20, "d": 4}}
+
+
+def test_a_specification_that_is_lost_is_stored_again(driver, built):
+    """build_dataset_indices of kartothek drops all metadata; its appends store the specification."""
+    edit_header(built, "cube++seed", lambda content: content.pop("metadata"))
+    with pytest.raises(ValueError, match="seed"):
+        api.discover_cube("cube", built)
+    driver.append_to_cube(data=frame(x=[2], p=[2], v1=[12]), cube=CUBE, store=built)
+    assert api.discover_cube("cube", built)[0] == CUBE
 
 
 @pytest.mark.parametrize("index_columns", [[], ["v1", "v2"]], ids=["not named by the cube", "named"])

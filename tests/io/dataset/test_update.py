@@ -368,6 +368,8 @@ def test_kartothek_updated_a_msgpack_dataset(io, store_factory):
     io.store(store_factory, [PX], metadata_storage_format="msgpack")
     updated = api.DatasetMetadata.load_from_store("u", store_factory).copy(extra={})
     api.ensure_store(store_factory).put("u.by-dataset-metadata.json", updated.to_json())
+    [problem] = api.verify_dataset("u", store_factory).problems
+    assert (problem.kind, problem.key) == ("outdated-header", "u.by-dataset-metadata.msgpack.zstd")
     io.update(store_factory, [PX])
     assert [key for key in keys(store_factory) if "/" not in key] == ["u.by-dataset-metadata.json"]
     assert len(io.read(store_factory)) == 2

@@ -191,6 +191,7 @@ FAULTS = {
     "no dimension": (another_dataset(p=[0], v3=[1]), "cube-columns"),
     "no partition keys": (another_dataset(x=[0], p=[0], v3=[1], partition_on=None), "cube-columns"),
     "another table": (another_dataset(x=[0], v3=[1], partition_on=None, table_name="core"), "cube-table"),
+    "no specification": (in_header(lambda h: h.pop("metadata"), "cube++seed"), "no-specification"),
     "two seeds": (in_header(lambda h: h["metadata"].update(ktk_cube_is_seed=True)), "cube-metadata"),
 }
 #: what only the rows tell
@@ -426,10 +427,11 @@ def test_kinds_are_fixed():
         Problem("u", "something", "k", "text")
     assert set(REMEDIES) >= REPAIRABLE
     found = {kind for _, kind in FAULTS.values()}
-    # tested elsewhere: above, in tests/io/dataset/test_history.py, tests/io/test_publish.py, and in
-    # test_atomicity.py, test_column_statistics.py and test_contracts.py of tests/io/cube
+    # tested elsewhere: above, in test_history.py and test_update.py of tests/io/dataset, test_publish.py of
+    # tests/io, and test_atomicity.py, test_column_statistics.py and test_contracts.py of tests/io/cube
     others = {"history", "history-file", "schema-pending", "unfinished-operation", "unknown-operation"}
     others |= {"publication", "publication-log", "missing-statistics", "wrong-statistics", "contract"}
+    others |= {"outdated-header"}
     assert found | others == set(REMEDIES)
 
 

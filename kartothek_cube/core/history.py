@@ -503,6 +503,10 @@ def name_states(states: Sequence[Any]) -> str:
     return f"{text} to {last.version}" if last.version != first.version else text
 
 
+#: why a state that the history of a dataset lists cannot be read
+HIDDEN = "A rollback had hidden the dataset then."
+
+
 def load_state(uuid: str, blobs: BlobStore, state: DatasetState) -> DatasetMetadata:
     """Load one of the states of a dataset; raises StateNotFoundError if it has expired meanwhile."""
     if naming.is_header_key(state.key):

@@ -260,7 +260,10 @@ def state_as_of(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> DatasetMeta
     state = history.select_state(uuid, states, as_of)
     if state is None:
         raise errors.StateNotFoundError(uuid, str(as_of), history.name_states(states))
-    return history.load_state(uuid, blobs, state)
+    loaded = history.load_state(uuid, blobs, state)
+    if is_hidden(loaded):
+        raise errors.StateNotFoundError(uuid, str(as_of), history.name_states(states), remedy=history.HIDDEN)
+    return loaded
 
 
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:

@@ -482,9 +482,10 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
         for name, moment in as_of.items():
             uuid = cube.ktk_dataset_uuid(name)
             state = history.select_state(uuid, histories.states[name], history.check_as_of(moment))
-            if state is None:
+            if state is None or not histories.select_visible({name: state}):
                 known = history.name_states(histories.states[name])
-                raise errors.StateNotFoundError(uuid, str(moment), known)
+                remedy = "" if state is None else history.HIDDEN
+                raise errors.StateNotFoundError(uuid, str(moment), known, remedy=remedy)
             states[name] = state
         return states
     if is_token(as_of):

@@ -257,7 +257,23 @@ def test_functions_of_datasets_take_a_hidden_one_for_absent(store):
         eager.copy_dataset("cube++more", store, "copy")
     with pytest.raises(ValueError, match="unknown dataset more; available: enrich, seed"):
         api.query_cube(CUBE, store, datasets=["more"])
+    version = api.list_cube_history(CUBE, store)["more"][-1].version
+    # of which the next commit makes an older state
+    eager.store_dataframes_as_dataset(
+        store, "cube++more", [more], partition_on=["p"], secondary_indices=["x"]
+    )
+    api.rollback_cube(CUBE, store, time)
     for overwrite in (False, True):
+        for read in (
+            lambda: eager.read_table("cube++more", store, as_of=version),
+            lambda: eager.rollback_dataset("cube++more", store, version),
+            lambda: api.rollback_cube(CUBE, store, {"more": version}),
+            lambda: api.query_cube(CUBE, store, as_of={"more": version}),
+        ):
+            with pytest.raises(
+                StateNotFoundError, match=r"Dataset 'cube\+\+more': there is no state as of .* hidden"
+            ):
+                read()
         arguments = {"partition_on": ["p"], "secondary_indices": ["x"], "overwrite": overwrite}
         eager.store_dataframes_as_dataset(store, "cube++more", [more.assign(x=9)], **arguments)
         assert eager.read_table("cube++more", store)["x"].tolist() == [9]

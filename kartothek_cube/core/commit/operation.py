@@ -317,7 +317,8 @@ def count_deleted_versions(blobs: BlobStore, coordinator: str, uuids: Sequence[s
     for uuid in uuids:
         with suppress(errors.DatasetNotFoundError):
             states.append(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False))
-    number = sum(history.version_number(state) or 0 for state in states)
+    # and one for the deletion, unless readers do not notice it
+    number = sum((history.version_number(state) or 0) + (not is_hidden(state)) for state in states)
 
     def add(state: DatasetMetadata) -> DatasetMetadata | None:
         record, version = parse_record(state.extra), history.recorded_version(state)

@@ -375,6 +375,9 @@ def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> s
         return f"{column}{convert}.dt.date{zone}"
     if pat.is_string(stored):
         return f"{column}.astype(str)"
+    if pat.is_decimal(stored):
+        cast = f"{column}.astype(pd.ArrowDtype(pa.{stored}))"
+        return f"{cast}, if that holds all values: a dataset keeps the digits of its first write"
     return f"make it {stored}"
 
 

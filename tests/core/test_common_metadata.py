@@ -233,6 +233,10 @@ def test_incompatible(fields, differing):
 
 FLOATS = 'df["x"].astype("float64"), which rounds integers beyond 2**53'
 WHOLE = 'widen payload with update_schema, or df["x"].astype("Int64") if all are whole numbers'
+DIGITS = (
+    'df["x"].astype(pd.ArrowDtype(pa.decimal128(3, 2))), if that holds all values: a dataset keeps the '
+    "digits of its first write"
+)
 LOCAL = 'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC'
 
 
@@ -250,6 +254,7 @@ LOCAL = 'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the data
         (NS, pa.string(), 'pd.to_datetime(df["x"])'),
         (pa.date32(), NS, 'df["x"].dt.date'),
         (pa.date32(), CET, 'df["x"].dt.tz_convert("UTC").dt.date, for days of UTC'),
+        (pa.decimal128(3, 2), pa.decimal128(5, 2), DIGITS),
         (pa.binary(), pa.int64(), "make it binary"),
     ],
 )

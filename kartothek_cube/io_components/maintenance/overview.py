@@ -16,7 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display, kartothek_helpers
-from kartothek_cube.core import arguments, arrow, dataset_files, errors, evolution, history, partition
+from kartothek_cube.core import (
+    arguments,
+    arrow,
+    dataset_files,
+    errors,
+    evolution,
+    history,
+    pandas_conversion,
+    partition,
+)
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, load_snapshot, select_datasets
@@ -332,8 +341,9 @@ def _to_frame(cube: Cube, changes: Mapping[str, DatasetChanges], seed: DatasetMe
         columns = dict(zip(change.keys.column_names, change.keys.columns, strict=True))
         dataset = pa.repeat(name, len(change.kinds))
         tables.append(pa.table({"dataset": dataset, **columns, "change": change.kinds}))
-    frame: pd.DataFrame = arrow.concat_promoted(tables).select(schema.names).to_pandas()
-    return frame
+    # integers keep their digits beside datasets without the column
+    table = arrow.concat_promoted(tables).select(schema.names)
+    return pandas_conversion.to_pandas(table, dates_as_object=True)
 
 
 _PRODUCER = "https://pypi.org/project/kartothek-cube"

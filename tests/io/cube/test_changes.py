@@ -138,6 +138,13 @@ def test_datasets_with_fewer_partition_columns_change_all_partitions_that_they_c
     assert len(api.query_cube_df(cube, store, changed_since=before)) == 4
 
 
+def test_keys_of_changed_partitions_are_exact_beside_datasets_without_them():
+    store, large = memory(), 2**53 + 1
+    data = {"seed": frame(x=[0], p=[large]), "all": frame(x=[0], b=[3])}
+    api.build_cube(data, CUBE, store, partition_on={"all": []})
+    assert api.list_cube_changes(CUBE, store).partitions["p"].dropna().tolist() == [large]
+
+
 @pytest.mark.parametrize(
     "forget", [lambda s: api.cleanup_cube(CUBE, s), lambda s: api.keep_cube_history(CUBE, s, 0)]
 )

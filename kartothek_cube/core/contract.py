@@ -156,7 +156,7 @@ class _ColumnRule(ContractRule):
 
 @attrs.frozen
 class HasType(_ColumnRule):
-    """The column has a type; columns of nulls alone have any.
+    """The column has a type; one that has had no value so far has any.
 
     Parameters
     ----------

@@ -75,6 +75,8 @@ def annotate_operations(
 ) -> Iterator[None]:
     """Describe the operations that are planned within a ``with`` block, for the history of their datasets.
 
+    The data source of Spark plans in a process of its own, which knows no description.
+
     Parameters
     ----------
     message

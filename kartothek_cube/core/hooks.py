@@ -99,7 +99,7 @@ def on_commit(function: Callable[[CommitEvent], object]) -> Hook[CommitEvent]:
     An operation on several datasets of a cube is one commit. Deletions and cleanups are none. An exception of
     the function is a ``HookWarning``; the commit is done. Commits and queries of the function itself call no
     functions. With dask, the process that runs the last task commits, which is a worker of a cluster; with
-    Spark, it is the driver.
+    functions of Spark, it is the driver. The data source of Spark commits in a process of its own.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def check_rows(check: Callable[[pd.DataFrame], object], dataset: str) -> Hook[pd
     error or returns False, or a boolean Series or array in which they are False. What else it returns does
     not count. It may be called several times, each time with some of the rows. It is called by the tasks of
     the write, which are those of other processes with dask and Spark, so that it can be pickled then. It is
-    not stored: other processes write without it.
+    not stored: other processes write without it, as does the data source of Spark.
 
     Parameters
     ----------

@@ -303,11 +303,7 @@ def commit_state(
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error says more
         with suppress(Exception):
-            if snapshot and not history.is_before_key(snapshot) and _is_deleted(blobs, base):
-                # Listed before the snapshot was there: a new dataset of that name would take it for its own,
-                # and the history would have a state without its files.
-                blobs.delete([snapshot])
-            operation.delete_before(blobs, snapshot)
+            _delete_archived(blobs, base, snapshot)
             # a repeated request may have been refused, as another commit is on top of ours, which is archived
             if written and not history.is_archived(blobs, base.uuid, commit_id):
                 blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
@@ -407,7 +403,8 @@ def commit_copy(
     try:
         receipt = _put_state(blobs, base, new, header, files, collections, True, before, schema)
     except (PreconditionFailed, errors.ConcurrentWriteError):
-        operation.delete_before(blobs, before)
+        with suppress(Exception):
+            _delete_archived(blobs, base, before)
         raise
     if schema is not None and base.state is not None:
         # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
@@ -519,15 +516,24 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
     return base.state
 
 
+def _delete_archived(blobs: BlobStore, base: BaseState, snapshot: str | None) -> None:
+    """Delete what a refused commit has archived, unless readers can use it."""
+    if snapshot and not history.is_before_key(snapshot) and _is_deleted(blobs, base):
+        # Listed before the snapshot was there: a new dataset of that name would take it for its own, and the
+        # history would have a state without its files.
+        blobs.delete([snapshot])
+    operation.delete_before(blobs, snapshot)
+
+
 def _is_deleted(blobs: BlobStore, base: BaseState) -> bool:
     """Whether the state that a refused commit replaces is gone: its dataset, or files that only it has."""
     try:
         newest = DatasetMetadata.load_from_store(base.uuid, blobs, load_schema=False)
     except errors.DatasetNotFoundError:
         return True
-    state, kept = _replaced_state(base), referenced_keys(newest)
+    state, kept = _replaced_state(base), set(referenced_keys(newest))
     files = [] if state is None else [key for key in file_keys(state) if key not in kept]
-    return bool(header_store.missing_files(blobs, base.uuid, files))
+    return bool(header_store.missing_files(blobs, base.uuid, files, others=len(kept)))
 
 
 # -- indices and schema -------------------------------------------------------------------------------------

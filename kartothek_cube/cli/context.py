@@ -81,10 +81,12 @@ class CliContext:
 
     @cached_property
     def _loaded(self) -> tuple[Cube, dict[str, DatasetMetadata]]:
-        from kartothek_cube.core.cube.discover import discover_cube
+        from kartothek_cube.core.cube.discover import discover_cube_unchecked
 
         try:
-            return discover_cube(self.prefix, self.store)
+            # a cube that breaks a rule is to be verified, rolled back and deleted
+            cube, datasets = discover_cube_unchecked(self.prefix, self.store)
+            return cube, {name: datasets[name].load_partition_indices() for name in sorted(datasets)}
         except (ValueError, KeyError, NotImplementedError) as error:
             self._problem = f"Could not load cube: {one_line(error)}"
             remainder = self._load_remainder()

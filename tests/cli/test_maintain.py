@@ -17,6 +17,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.core.transforms import bucket
+from kartothek_cube.io.eager import update_dataset_schema
 from kartothek_cube.io.eager_cube import (
     StagedWrite,
     append_to_cube,
@@ -97,6 +98,22 @@ def test_adopt_as_a_new_cube(ok, tmp_path, table):
 def test_errors_of_adopt(error, table, arguments, text):
     assert text in error("cube", "adopt", table, *arguments)
     assert "Could not load cube" in error("nope", "adopt", table, "more")
+
+
+def test_a_cube_that_breaks_a_rule_is_verified_and_mended(ok, call, error, url):
+    """As after two jobs have added a column of the same name at the same time."""
+    update_dataset_schema("cube++seed", url, add={"v2": "string"})
+    assert "present in multiple datasets: v2 in enrich, seed" in error("cube", "query", "--output", "csv")
+    assert "payload-overlap" in call("cube", "verify").output
+    assert "enrich" in ok("cube", "info")
+    ok("cube", "history", "--rollback", "2", "--yes")
+    ok("cube", "verify")
+    update_dataset_schema("cube++seed", url, add={"v2": "string"})
+    update_dataset_schema("cube++enrich", url, drop="v2")
+    ok("cube", "verify")
+    update_dataset_schema("cube++enrich", url, add={"v1": "float64"})
+    ok("cube", "delete", "--include", "enrich", "--yes")
+    assert len(query_cube("cube", url)[0]) == 4
 
 
 def test_copy(ok, error, tmp_path):

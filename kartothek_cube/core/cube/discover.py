@@ -477,8 +477,16 @@ def discover_cube(
     >>> specification.dimension_columns, list(datasets)
     (('CITY',), ['seed'])
     """
+    cube, stored = discover_cube_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
+    return cube, consistency.check_datasets(stored, cube)
+
+
+def discover_cube_unchecked(
+    uuid_prefix: str, store: StoreInput | BlobStore, datasets: str | Iterable[str] | None = None
+) -> tuple[Cube, dict[str, DatasetMetadata]]:
+    """The specification of a stored cube, and its datasets, which may break a rule of the cube."""
     uuid_prefix = arguments.parse_name("uuid_prefix", uuid_prefix)
-    requested = arguments.parse_name_set_optional("datasets", filter_ktk_cube_dataset_ids)
+    requested = arguments.parse_name_set_optional("datasets", datasets)
     blobs = open_existing(uuid_prefix, store)
     stored = discover_datasets_unchecked(uuid_prefix, blobs, requested)
     if not stored:
@@ -510,7 +518,7 @@ def discover_cube(
         ),
         transforms=transforms.read_transforms(metadata) or (),
     )
-    return cube, consistency.check_datasets(stored, cube)
+    return cube, stored
 
 
 def _names(value: Any, what: str, seed: str) -> list[str]:
@@ -614,7 +622,7 @@ def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
         if not naming.validate_uuid(cube):
             hint = ". If it is the store, pass the cube before it" if "/" in cube else ""
             raise ValueError(f"{cube!r} cannot be the name of a cube: one or more of a-z A-Z 0-9 + - _{hint}")
-        return discover_cube(cube, store)[0]
+        return discover_cube_unchecked(cube, store)[0]
     ensure_cube(cube)
     return cube
 

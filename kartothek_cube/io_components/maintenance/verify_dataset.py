@@ -90,7 +90,7 @@ REMEDIES: Mapping[str, str] = {
     "cube-columns": "Write the dataset again with the columns that the cube demands.",
     "cube-metadata": "Use the specification with which the cube was built (discover_cube returns it).",
     "no-specification": "Write to the dataset, by append_to_cube: that stores the specification again.",
-    "payload-overlap": "Write one of the datasets again without the column.",
+    "payload-overlap": "Drop the column of one (update_dataset_schema), or delete the dataset (delete_cube).",
     "contract": "Correct the rows, by merge_into_cube, or change the contract by set_contract.",
     "type-conflict": "Write one of the datasets again with the type of the other one.",
 }

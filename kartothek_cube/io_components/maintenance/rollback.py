@@ -9,7 +9,7 @@ import attrs
 
 from kartothek_cube.core import arguments, dataset_files, errors, history, naming, partition
 from kartothek_cube.core.commit import change, header_store, optimistic
-from kartothek_cube.core.commit.operation import Role, list_committed_states, settle, state_as_of
+from kartothek_cube.core.commit.operation import Decision, Role, list_committed_states, settle, state_as_of
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
@@ -136,21 +136,30 @@ def finish_rollback(blobs: BlobStore, plan: RollbackPlan, role: Role = None) -> 
     """Commit an older state as a new one; the state that it replaces is archived."""
     base, info, mode = plan.base, history.describe_operation("rollback"), change.WriteMode.REPLACE
     keys = dataset_files.file_keys(plan.state)
+    if isinstance(role, Decision) and base.record is None:
+        # the operation has added a record to the header of other software
+        base = _read_same_base(blobs, plan)
     for _ in header_store.attempts():
         try:
             state, receipt = optimistic.commit_state(
                 blobs, base, plan.state, keys, mode=mode, role=role, info=info, hides=plan.hides
             )
-        except PreconditionFailed as error:
-            base = _read_base(blobs, plan.state.uuid, plan.state.table_name)
-            # only notes of others in the header, such as tombstones or aborted operations, do not matter
-            if not _is_same_state(base.state, plan.base.state):
-                raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT) from error
+        except PreconditionFailed:
+            base = _read_same_base(blobs, plan)
             continue
         if role is None:
             optimistic.announce_commit(info, [receipt])
         return state, receipt
     raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
+
+
+def _read_same_base(blobs: BlobStore, plan: RollbackPlan) -> header_store.BaseState:
+    """Read the state that is replaced again; ConcurrentWriteError if it is another one."""
+    base = _read_base(blobs, plan.state.uuid, plan.state.table_name)
+    # only notes of others in the header, such as tombstones or aborted operations, do not matter
+    if not _is_same_state(base.state, plan.base.state):
+        raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
+    return base
 
 
 def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None) -> bool:

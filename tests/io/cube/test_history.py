@@ -438,6 +438,16 @@ def test_versions_of_deleted_datasets_count_beside_other_software(store):
     assert versions == sorted(set(versions))
 
 
+def test_a_seed_that_other_software_wrote_last_can_be_rolled_back_with_other_datasets(store):
+    first = {name: states[0].version for name, states in api.list_cube_history(CUBE, store).datasets.items()}
+    changed(store)
+    cubes.edit_header(lambda: store, "cube++seed", lambda content: content.pop("kartothek_cube"))
+    with mock.patch("kartothek_cube.core.clock.sleep"):
+        api.rollback_cube(CUBE, store, first)
+    assert rows(api.query_cube(CUBE, store)) == CUTS[0]
+    assert api.verify_cube(CUBE, store).ok
+
+
 @pytest.fixture
 def forgetful():
     """A cube of which a cleanup keeps no older state."""

@@ -100,7 +100,7 @@ def test_errors_of_adopt(error, table, arguments, text):
     assert "Could not load cube" in error("nope", "adopt", table, "more")
 
 
-def test_a_cube_that_breaks_a_rule_is_verified_and_mended(ok, call, error, url):
+def test_a_cube_that_breaks_a_rule_is_verified_and_repaired(ok, call, error, url):
     """As after two jobs have added a column of the same name at the same time."""
     update_dataset_schema("cube++seed", url, add={"v2": "string"})
     assert "present in multiple datasets: v2 in enrich, seed" in error("cube", "query", "--output", "csv")

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
@@ -289,7 +290,9 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         elif pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
             values = dtype.categories if is_category else df.iloc[:, position]
             stored = table.schema.field(position).type
-            _check_objects(name, stored.value_type if is_category else stored, values.to_numpy())
+            # Arrow makes bytes of text beside bytes, except in lists
+            if not arrow.is_text(stored):
+                _check_objects(name, stored.value_type if is_category else stored, values.to_numpy())
     table = restore_types(table, types or {})
     # pandas 3's default "str" type is no extension type: readers make it of any string column
     dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if str(dtype) in _EXTENSION_DTYPES}
@@ -379,8 +382,8 @@ def _check_objects(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.ND
         if any(getattr(stamp, "nanosecond", 0) for stamp in stamps):
             problem = f"Column {name!r} holds timestamps with nanoseconds, files hold microseconds"
             raise ValueError(f"{problem}; round them first, as by pd.Timestamp.floor('us')")
-    elif pat.is_binary(dtype):
-        if any(isinstance(value, str) for value in values):
+    elif pat.is_binary(dtype) or pat.is_string(dtype):
+        if any(isinstance(value, str if pat.is_binary(dtype) else bytes) for value in values):
             raise ValueError(f"Column {name!r} mixes text and bytes; encode the text, or decode the bytes")
     elif pat.is_time(dtype):
         if any(getattr(value, "tzinfo", None) for value in values):
@@ -407,7 +410,7 @@ def _collections(values: Iterable[Any]) -> Iterator[Any]:
 def _may_change(dtype: pa.DataType) -> bool:
     """Whether Arrow may change objects of which it makes values of a type."""
     is_time = pat.is_timestamp(dtype) or pat.is_date(dtype) or pat.is_time(dtype)
-    return bool(is_time or pat.is_binary(dtype))
+    return bool(is_time or pat.is_binary(dtype) or pat.is_string(dtype))
 
 
 def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
@@ -708,10 +711,44 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
         if arrow.contains_type(target, pat.is_date):
             # Arrow takes times for dates without an error
             continue
-        try:
-            values = pa.array(df[name].to_numpy(), type=target, from_pandas=True)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            continue  # the type is found from the values then, and compared with the schema later
-        is_chunked = isinstance(values, pa.ChunkedArray)  # as more than 2 GB of text are
-        converted[str(name)] = values if is_chunked else pa.chunked_array([values])
+        values, array = df[name].to_numpy(), None
+        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+            array = pa.array(values, from_pandas=True)
+        if array is None or not arrow.same_but_nulls(array.type, target):
+            try:
+                array = pa.array(values, type=target, from_pandas=True)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                continue  # the type is found from the values then, and compared with the schema later
+            # Arrow cuts off fractions, and drops zones and unknown fields, without an error
+            if not all(map(partial(_is_same, dtype=target), values, array.to_pylist())):
+                _check_objects(str(name), target, values)
+                continue
+        is_chunked = isinstance(array, pa.ChunkedArray)  # as more than 2 GB of text are
+        converted[str(name)] = array if is_chunked else pa.chunked_array([array])
     return converted
+
+
+def _is_same(given: Any, stored: Any, dtype: pa.DataType) -> bool:
+    """Whether Arrow has made the same value of an object, at any depth; numbers may have another type."""
+    missing = [pd.api.types.is_scalar(value) and pd.isna(value) for value in (given, stored)]
+    if any(missing):
+        return all(missing)
+    if pat.is_struct(dtype):
+        if not isinstance(given, Mapping):
+            return False
+        fields = {key.decode() if isinstance(key, bytes) else key: value for key, value in given.items()}
+        types = {field.name: field.type for field in dtype}
+        return all(_is_same(fields.get(n), stored.get(n), types.get(n, dtype)) for n in {*fields, *types})
+    if pat.is_map(dtype):
+        pairs = list(given.items() if isinstance(given, Mapping) else given)
+        key_and_item = dtype.key_type, dtype.item_type
+        return all(all(map(_is_same, *both, key_and_item)) for both in zip(pairs, stored, strict=True))
+    if pat.is_nested(dtype):
+        if isinstance(given, str | bytes | Mapping):
+            return False
+        return all(map(partial(_is_same, dtype=dtype.value_type), given, stored))
+    if pat.is_timestamp(dtype) and isinstance(given, datetime.date | np.datetime64):
+        given = pd.Timestamp(given)
+    kinds = ((bool, np.bool_), str, (bytes, bytearray, memoryview))
+    is_kind = all(isinstance(given, kind) == isinstance(stored, kind) for kind in kinds)
+    return bool(is_kind and given == stored)

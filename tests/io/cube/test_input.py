@@ -3,6 +3,7 @@
 import datetime
 import uuid
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -40,6 +41,7 @@ MIXED = [
     ([{"a": [pd.Timestamp(1)]}] * 2, "'v1.a' holds timestamps with nanoseconds"),
     (["a", b"b"], "'v1' mixes text and bytes"),
     ([{"a": b"a"}, {"a": "b"}], "'v1.a' mixes text and bytes"),
+    ([["a", b"\xff"], []], "'v1' mixes text and bytes"),
     ([1, "a"], "^Column 'v1' holds values of several types"),
     ([-1, 2**63], "'v1' has integers that no type of 64 bits"),
     ([[1], [2**64]], "'v1' has integers that no type of 64 bits"),
@@ -121,6 +123,51 @@ def test_zones_in_maps_are_not_mixed(store_factory):
     mixed = FRAME.assign(v1=[[("a", stamp.tz_localize("UTC"))], {"a": stamp}])
     with pytest.raises(ValueError, match=r"'v1\.value' mixes timestamps with and without time zone"):
         eager_cube.append_to_cube(mixed, CUBE, store_factory)
+
+
+@pytest.mark.parametrize(
+    "stored, given",
+    [
+        ([1], [1.5]),
+        ([1], np.array([1.5])),
+        ([1], [True]),
+        ([1], b"a"),
+        (["a"], [b"a"]),
+        (["a"], "a"),
+        ([pd.Timestamp(DATE)], [ZONED]),
+        ([datetime.time(1)], [5]),
+        ({"a": 1}, {"a": 1.5}),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        ([{"a": {"b": 1}}], [{"a": {"b": 1, "c": 2}}]),
+        ({"a": 1}, [("a", 1)]),
+    ],
+    ids=repr,
+)
+def test_nested_values_that_the_stored_type_would_change_are_refused(store_factory, stored, given):
+    df = pd.DataFrame({"x": [0], "p": [0], "v1": pd.Series([stored], dtype=object)})
+    eager_cube.build_cube(df, CUBE, store_factory)
+    with unchanged(store_factory), pytest.raises(ValueError, match="v1"):
+        eager_cube.append_to_cube(df.assign(v1=pd.Series([given], dtype=object)), CUBE, store_factory)
+
+
+@pytest.mark.parametrize(
+    "stored, given, expected",
+    [
+        ([1], [2.0], [2]),
+        ([1], np.array([2, np.nan]), [2, None]),
+        ([1.5], [2], [2.0]),
+        ({"a": 1, "b": "x"}, {"b": "y"}, {"a": None, "b": "y"}),
+        ({"a": 1, "b": "x"}, {"b": "y", "a": 2, "c": None}, {"a": 2, "b": "y"}),
+        ({"a": 1}, {b"a": 2}, {"a": 2}),
+        ([pd.Timestamp(DATE)], [DATE, pd.NaT], [pd.Timestamp(DATE), None]),
+    ],
+    ids=repr,
+)
+def test_nested_values_get_the_stored_type_if_they_stay_the_same(store_factory, stored, given, expected):
+    df = pd.DataFrame({"x": [0], "p": [0], "v1": pd.Series([stored], dtype=object)})
+    eager_cube.build_cube(df, CUBE, store_factory)
+    eager_cube.append_to_cube(df.assign(v1=pd.Series([given], dtype=object)), CUBE, store_factory)
+    assert query_cube_arrow(CUBE, store_factory)[0]["v1"].to_pylist() == [expected]
 
 
 @pytest.mark.parametrize("name", ["__v", "__", "KLEE_TS"])

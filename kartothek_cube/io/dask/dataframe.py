@@ -36,6 +36,7 @@ from kartothek_cube.io_components.arguments import MetadataInput, dataset_factor
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, read_frame
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.query.frame_conversion import text_dtype
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import FinishWrite, finish_dataset_write
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
@@ -77,7 +78,7 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, spec: WriteSpec) -> dd.
     # of the types of the meta, those that cannot be stored are refused at once
     pandas_conversion.from_pandas(rows._meta)
     texts = {name: ensure_string_type(name) for name in rows.columns if not isinstance(name, str)}
-    rows = rows.rename(columns=texts) if texts else rows
+    rows = restore_text(rows.rename(columns=texts) if texts else rows)
     ratio: Any = write.repartition_ratio
     if ratio is not None:
         if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) < math.inf:
@@ -93,6 +94,16 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, spec: WriteSpec) -> dd.
     return shuffle_by_key(rows, spec.partition_on, given["bucket_by"], num_buckets, spec.types)
 
 
+def restore_text(rows: dd.DataFrame) -> dd.DataFrame:
+    """The input with the text type of pandas instead of ``string``, by which dask replaces it."""
+    # kartothek cannot query cubes with that type
+    if dask.config.get("dataframe.convert-string", None) is False or not rows.columns.is_unique:
+        return rows
+    dtypes = rows._meta.dtypes.items()
+    texts = [name for name, t in dtypes if isinstance(t, pd.StringDtype) and t.na_value is pd.NA]
+    return rows.astype(dict.fromkeys(texts, text_dtype())) if texts else rows
+
+
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each partition in one task, then commit."""
     plan = plan_write(write)
@@ -101,7 +112,7 @@ def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     run = _write_buckets if write.shuffle else _write_partition
     finish: FinishWrite | None = None
     if write.shuffle and write.ddf is not None:
-        finish = partial(_finish_shuffle, write.ddf._meta.reset_index(drop=True))
+        finish = partial(_finish_shuffle, restore_text(write.ddf)._meta.reset_index(drop=True))
     return write_as_delayed(write, plan, parts[:1], [TaskRef(part.key) for part in parts], run, finish)
 
 

@@ -17,7 +17,13 @@ from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io.dask.dataframe import buckets, check_num_buckets, from_map, shuffle_by_key
+from kartothek_cube.io.dask.dataframe import (
+    buckets,
+    check_num_buckets,
+    from_map,
+    restore_text,
+    shuffle_by_key,
+)
 from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
@@ -48,6 +54,7 @@ def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
                 f"data must be a dask DataFrame or a dict of dataset id to these, "
                 f"but for dataset {name!r} it is {type(frame).__name__}"
             )
+    frames = {name: restore_text(frame) for name, frame in frames.items()}
     plan = write.plan(frames)
     columns = {name: [_columns_to_check(plan, name, frame._meta)] for name, frame in frames.items()}
     write_tasks.prepare(plan, columns, unique=False)

@@ -40,7 +40,7 @@ _FROM_BLOCKS: Callable[..., pd.DataFrame] | None = getattr(
 
 
 @lru_cache(maxsize=1)
-def _text_dtype() -> Any:
+def text_dtype() -> Any:
     """Dtype of text in pandas; options and installed packages decide on it."""
     return pa.table({"_": [""]}).to_pandas().dtypes["_"]
 
@@ -60,7 +60,7 @@ def _stored_as(column: pa.ChunkedArray) -> Any:
     """Dtype of numbers and times that pandas stores bit by bit as Arrow does, and of texts; else None."""
     dtype = column.type
     if dtype.id in _TEXT_IDS:
-        return _text_dtype() if isinstance(_text_dtype(), pd.StringDtype) else None
+        return text_dtype() if isinstance(text_dtype(), pd.StringDtype) else None
     if dtype.id not in _BITWISE_IDS or (column.null_count and dtype.id not in _NULLABLE_IDS):
         return None
     return None if pat.is_timestamp(dtype) and dtype.tz is not None else np.dtype(dtype.to_pandas_dtype())

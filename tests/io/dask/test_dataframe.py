@@ -426,6 +426,26 @@ def test_shuffles_take_columns_of_numbers_and_numbers_of_numpy(store):
         assert found["0"].tolist() == [1.0, 2.0, 3.0] and found["p"].tolist() == [1, 2, 1]
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("convert, stored", [(True, "object"), (False, "string")])
+def test_text_that_dask_converts_is_stored_as_pandas_has_it(store, convert, stored, shuffle):
+    """kartothek cannot query cubes with columns of the type string."""
+    texts = frame(p=["a", "b"], t=["ä", None], x=[1, 2])
+    texts = texts if convert else texts.astype({"p": "string", "t": "string"})
+    with dask.config.set({"dataframe.convert-string": convert}):
+        rows = dd.from_pandas(texts, npartitions=1)
+        assert str(rows.dtypes["t"]) == "string"
+        options = {"partition_on": "p", "table": "table", "shuffle": shuffle}
+        dataset = compute(dataframe.store_dataset_from_ddf(rows, store, "u", **options))
+    columns = dataset.schema.pandas_metadata["columns"]
+    assert {column["name"]: column["numpy_type"] for column in columns} == {
+        "p": stored,
+        "t": stored,
+        "x": "int64",
+    }
+    pd.testing.assert_frame_equal(eager.read_table("u", store), texts)
+
+
 BIG, DAYS = 2**53 + 1, pd.to_datetime(np.arange(40), unit="D")
 
 

@@ -3,6 +3,7 @@
 import datetime
 
 import dask
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -47,6 +48,16 @@ def built(store):
 def read_datasets(store):
     keys = [key for _, key in store().log if "/table/" in key and "_common" not in key]
     return {key.split("/")[0].split("++")[1] for key in keys}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_text_that_dask_converts_is_stored_as_pandas_has_it(store, shuffle):
+    rows = cubes.frame(x=[0, 1], p=["a", "b"], v1=["ä", None])
+    with dask.config.set({"dataframe.convert-string": True}):
+        datasets = write(store, dd.from_pandas(rows, npartitions=1), shuffle=shuffle)
+    columns = datasets["seed"].schema.pandas_metadata["columns"]
+    assert {column["numpy_type"] for column in columns} == {"object", "int64"}
+    assert cubes.rows(api.query_cube(cubes.CUBE, store))["v1"] == ["ä", None]
 
 
 def test_metadata_have_the_types_of_the_result(built):

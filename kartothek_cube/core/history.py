@@ -159,23 +159,40 @@ def make_version(
     old: DatasetMetadata | None, blobs: BlobStore, header_key: str, commit_id: str, info: OperationInfo | None
 ) -> dict[str, Any]:
     """The field of the version in the record of a commit that replaces a state; None for the first one."""
-    number, time = 1, _now()
-    since: datetime | None = time
-    deleted = 0
+    time = _now()
+    version = Version(1, time, "", time)
     if old is not None:
-        last = version_of(old, blobs, header_key)
-        number, time, since = last.number + 1, max(time, last.time + _TICK), last.since
-        deleted = last.deleted
-        if "++" in old.uuid and recorded_version(old) is None:
-            # other software has dropped it; datasets that are in no cube have none
-            deleted = _load_deleted_versions(old.uuid, blobs)
-    field: dict[str, Any] = {"number": number, "time": time.isoformat(), "state": commit_id[-16:]}
-    if since is not None:
-        field["since"] = since.isoformat()
-    if deleted:
-        field["deleted"] = deleted
+        last = _version_to_note(old, blobs, header_key)
+        version = attrs.evolve(last, number=last.number + 1, time=max(time, last.time + _TICK))
+    field = _version_field(attrs.evolve(version, state=commit_id[-16:]))
     if info is not None and info.to_field():
         field["operation"] = info.to_field()
+    return field
+
+
+def note_version(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> dict[str, Any]:
+    """The field of the version of a state of other software, before its header is put again."""
+    return _version_field(_version_to_note(state, blobs, header_key))
+
+
+def _version_to_note(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> Version:
+    version = version_of(state, blobs, header_key)
+    if "++" in state.uuid and recorded_version(state) is None:
+        # other software has dropped it; datasets that are in no cube have none
+        version = attrs.evolve(version, deleted=_load_deleted_versions(state.uuid, blobs))
+    return version
+
+
+def _version_field(version: Version) -> dict[str, Any]:
+    field: dict[str, Any] = {
+        "number": version.number,
+        "time": version.time.isoformat(),
+        "state": version.state,
+    }
+    if version.since is not None:
+        field["since"] = version.since.isoformat()
+    if version.deleted:
+        field["deleted"] = version.deleted
     return field
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from kartothek_cube.core import clock, dataset_files, errors, naming
+from kartothek_cube.core import clock, dataset_files, errors, history, naming
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_header, parse_record
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
@@ -145,6 +145,11 @@ def edit_header(
         new = change(state)
         if new is None:
             return state
+        if COMMIT_RECORD not in state.extra:
+            # the version of a state of other software depends on the time of its header, which is put again
+            own = parse_record(new.extra) or CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True)
+            version = history.note_version(state, blobs, stored.key)
+            new = new.copy(extra={**new.extra, COMMIT_RECORD: attrs.evolve(own, version=version).to_field()})
         header = render(_with_new_id(new), stored.key)
         # if another writer was faster: decide again on its state
         with suppress(PreconditionFailed):

@@ -165,8 +165,10 @@ def _read_same_base(blobs: BlobStore, plan: RollbackPlan) -> header_store.BaseSt
 def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None) -> bool:
     if state is None or other is None:
         return state is other
-    # by their versions, as a state may be replaced by another one of the same content
-    return all(read(state) == read(other) for read in (history.recorded_version, history.fingerprint))
+    # by their versions, as a state may be replaced by another one of the same content; that of a state of
+    # other software may be noted since
+    versions = history.recorded_version(state), history.recorded_version(other)
+    return versions[1] in (None, versions[0]) and history.fingerprint(state) == history.fingerprint(other)
 
 
 @arguments.alias_parameter("datasets", "ktk_cube_dataset_ids")

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from datetime import datetime, timedelta
+from os import utime
 from time import monotonic, sleep
 from types import SimpleNamespace
 from unittest import mock
@@ -9,7 +10,7 @@ from unittest import mock
 import dask
 import pytest
 
-from kartothek_cube import kartothek_helpers
+from kartothek_cube import ensure_store, kartothek_helpers
 from kartothek_cube.api import cube as api
 from kartothek_cube.core import history as core_history
 from kartothek_cube.core.errors import (
@@ -446,6 +447,27 @@ def test_a_seed_that_other_software_wrote_last_can_be_rolled_back_with_other_dat
         api.rollback_cube(CUBE, store, first)
     assert rows(api.query_cube(CUBE, store)) == CUTS[0]
     assert api.verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("later", ["cleanup", "operation on several datasets"])
+def test_a_state_of_other_software_keeps_its_time_when_its_header_is_put_again(tmp_path, later):
+    url = f"hfs://{tmp_path}"
+    api.build_cube(SEED, CUBE, url)
+    api.append_to_cube(frame(x=[0], p=[0], v1=[99]), CUBE, url)
+    cubes.edit_header(lambda: ensure_store(url), "cube++seed", lambda content: content.pop("kartothek_cube"))
+    time, token = now(url), api.list_cube_changes(CUBE, url).token
+    expected = rows(api.query_cube(CUBE, url))
+    if later == "cleanup":
+        (tmp_path / "cube++seed/table/p=0/orphan.parquet").write_bytes(b"")
+        utime(tmp_path / "cube++seed/table/p=0/orphan.parquet", (0, 0))
+        api.cleanup_cube(CUBE, url, retention=timedelta(hours=1))
+    else:
+        more = {name: frame(x=[0], p=[0], **{name: [1]}) for name in ("a", "b")}
+        api.extend_cube(more, CUBE, url)
+    for as_of in (time, token):
+        assert rows(api.query_cube(CUBE, url, as_of=as_of)) == expected
+    versions = [state.version for state in api.list_cube_history(CUBE, url)]
+    assert versions == sorted(set(versions))
 
 
 @pytest.fixture

@@ -717,12 +717,13 @@ def _read_untyped(
 
 def _csv_options(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
     """Arguments of :func:`pandas.read_csv` for columns of these types."""
-    # texts may look like numbers (01), missing values (NA) or empty lines; integers beside gaps become floats
+    # texts may look like numbers (01), missing values (NA) or empty lines; integers beside gaps become floats;
+    # of floats, pandas 2 reads a third as others than were written
     dtypes = {}
     for name, dtype in types.items():
         if pat.is_integer(dtype):
             dtypes[name] = "Int64" if pat.is_signed_integer(dtype) else "UInt64"
-        elif not (pat.is_floating(dtype) or pat.is_boolean(dtype) or pat.is_null(dtype)):
+        elif not (pat.is_boolean(dtype) or pat.is_null(dtype)):
             dtypes[name] = "str"
     return {"dtype": dtypes, "keep_default_na": False, "na_values": [""], "skip_blank_lines": False}
 

@@ -54,11 +54,11 @@ def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
                 f"data must be a dask DataFrame or a dict of dataset id to these, "
                 f"but for dataset {name!r} it is {type(frame).__name__}"
             )
-    frames = {name: restore_text(frame) for name, frame in frames.items()}
     plan = write.plan(frames)
+    # of texts restored by pandas 2, the types would not be known
     columns = {name: [_columns_to_check(plan, name, frame._meta)] for name, frame in frames.items()}
     write_tasks.prepare(plan, columns, unique=False)
-    return plan, frames
+    return plan, {name: restore_text(frame) for name, frame in frames.items()}
 
 
 def _columns_to_check(plan: WritePlan, name: str, meta: pd.DataFrame) -> pd.DataFrame:

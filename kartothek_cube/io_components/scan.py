@@ -717,8 +717,8 @@ def _read_untyped(
 
 def _csv_options(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
     """Arguments of :func:`pandas.read_csv` for columns of these types."""
-    # texts may look like numbers (01), missing values (NA) or empty lines; integers beside gaps become floats;
-    # of floats, pandas 2 reads a third as others than were written
+    # texts may look like numbers (01), missing values (NA) or empty lines; integers with gaps become floats,
+    # and pandas 2 reads a third of all floats as others than were written
     dtypes = {}
     for name, dtype in types.items():
         if pat.is_integer(dtype):

@@ -13,6 +13,7 @@ from kartothek_cube.core import schema as schema_file
 from kartothek_cube.core.commit import change, header_store
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
+from kartothek_cube.io_components.write import write_commit
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import Crash, LostAnswer, ModelStore, StrangeError, World, explore
@@ -58,6 +59,8 @@ PAIRS = [
     *(("statistics", "append", other) for other in ("build statistics", "compact", "cleanup")),
     *(("statistics", "build statistics", other) for other in ("build statistics", "update", "cleanup")),
     *(("statistics", "query by statistics", other) for other in ("append", "compact", "remove and clean")),
+    *(("columns", "extend", other) for other in ("extend other", "extend two", "add column")),
+    *(("columns", "add column", other) for other in ("extend two", "query")),
     *(("computed", "compute", other) for other in ("compute", "append", "append both", "compact", "query")),
 ]
 
@@ -184,6 +187,7 @@ def test_one_operation_that_fails(name, faults):
     starts = ("cube", "past", "two", "nothing", "published", "extended", "contracted")
     own = {"compute": "computed", "read pinned": "pinned", "publish build": "staged build"}
     own |= {"publish extend": "staged extend"}
+    own |= dict.fromkeys(("extend other", "extend two", "add column"), "columns")
     own |= dict.fromkeys(("publish staged", "read staged", "discard staged"), "staged")
     own |= dict.fromkeys(("build statistics", "query by statistics"), "statistics")
     start = own.get(name) or next(start for start in starts if applies(name, start))
@@ -270,6 +274,13 @@ def test_a_staged_write_that_is_published_twice_is_found_out(monkeypatch):
     monkeypatch.setattr(change, "is_staged_committed", lambda *args: False)
     with pytest.raises(AssertionError, match="publish and remove and publish again"):
         count_runs(Pair("s3", "staged", ("publish and remove", "publish again")).play, bound=1)
+
+
+def test_a_commit_that_does_not_validate_the_cube_is_found_out(monkeypatch):
+    """The oracle can fail: two datasets get a column of the same name at the same time."""
+    monkeypatch.setattr(write_commit, "_validate", lambda *args: None)
+    with pytest.raises(AssertionError, match="extend and extend other"):
+        count_runs(Pair("s3", "columns", ("extend", "extend other")).play, bound=1)
 
 
 @SLOW

@@ -111,6 +111,13 @@ def test_append(server, url, partitions):
     assert count(server) <= bound("append to a cube", D=2, W=1, I=2, F=partitions)
 
 
+def test_extend(server, url):
+    build(url, 9)
+    server.requests.clear()
+    api.extend_cube({"more": frame(9).rename(columns={"v1": "v3"})}, CUBE, url)
+    assert count(server) <= bound("extend a cube", D=3, W=1, I=0, F=9)
+
+
 def test_remove(server, url):
     build(url, 9)
     server.requests.clear()

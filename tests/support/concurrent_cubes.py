@@ -26,6 +26,7 @@ from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import PUBLISH, header_keys
 from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager_cube import update_schema
 from kartothek_cube.io_components.maintenance.garbage import history_keys
 from kartothek_cube.io_components.publication.delta_log import list_log, log_folder, published_keys
 from tests.support.interleave import Crash, ModelStore, Run, Scheduler, World, current
@@ -149,6 +150,16 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "remove": (lambda s: api.remove_partitions(CUBE, s, EVEN, ["seed"]), _on_seed(_without_even)),
     "delete rows": (lambda s: api.delete_rows(CUBE, s, api.C("x") == 0), _without_cell_0),
     "extend": (lambda s: api.extend_cube({"extra": extra(NEW)}, CUBE, s), _extended),
+    # the same column in other datasets
+    "extend other": (lambda s: api.extend_cube({"other": extra(NEW)}, CUBE, s), _extended),
+    "extend two": (
+        lambda s: api.extend_cube({"other": extra(NEW), "more": seed(NEW, "z")}, CUBE, s),
+        _extended,
+    ),
+    "add column": (
+        lambda s: update_schema(CUBE, s, add={"w": "int64"}),
+        lambda state: (_extended(state)[0], frozenset()),
+    ),
     "compact": (lambda s: api.compact_cube(CUBE, s), _needs),
     "compute": (
         lambda s: api.compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
@@ -422,6 +433,7 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "extended": _extended_cube,
     "hidden": _hidden,
     "computed": _computed,
+    "columns": _cube,
     "contracted": _contracted,
     "statistics": _statistics,
     "pinned": _past,
@@ -434,6 +446,8 @@ STARTS: dict[str, Callable[[Any], State]] = {
 
 #: what may break a contract, or set one
 _OF_CONTRACTS = ("append 3", "append 5", "append 7", "set contract")
+#: what adds a column of the same name
+_OF_COLUMNS = ("extend other", "extend two", "add column")
 #: start -> operations that are interleaved with each other
 _NAMED = {
     "two": (
@@ -463,6 +477,7 @@ _NAMED = {
         "remove and clean",
     ),
     "contracted": (*_OF_CONTRACTS, "compact", "update", "cleanup"),
+    "columns": (*_OF_COLUMNS, "extend", "append", "cleanup", "delete", "query"),
 }
 
 
@@ -470,7 +485,7 @@ def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
     if start in _NAMED:
         return name in _NAMED[start]
-    if name in ("read pinned", "build statistics", "query by statistics") or name in _OF_CONTRACTS:
+    if name in ("read pinned", "build statistics", "query by statistics", *_OF_CONTRACTS, *_OF_COLUMNS):
         return False
     if "staged" in name or name.startswith("publish "):
         return False
@@ -541,8 +556,10 @@ def content(store: Any) -> State:
         return None
     [df] = api.query_cube(CUBE, store, datasets=["seed"]) or [pd.DataFrame({"x": [], "v": []})]
     second = None
-    if "extra" in datasets:
-        other = read_table("c++extra", store)
+    owners = [name for name, dataset in datasets.items() if "w" in dataset.schema.names]
+    assert len(owners) < 2, owners
+    if owners:
+        other = read_table(f"c++{owners[0]}", store).dropna()
         # the last version of a cell counts
         second = frozenset(dict(zip(other["x"].astype(int), other["w"].astype(int), strict=True)).items())
     return frozenset(zip(df["x"].astype(int), df["v"].astype(int), strict=True)), second
@@ -625,7 +642,10 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
         api.delete_cube(CUBE, store)
         api.build_cube(seed(OLD), CUBE, store)
         found = _built(None, OLD)
-    api.append_to_cube(seed({8: 8}), CUBE, store)
+    rows = seed({8: 8})
+    if "w" in api.discover_datasets_unchecked("c", store)["seed"].schema.names:
+        rows["w"] = pd.array([None], "Int64")
+    api.append_to_cube(rows, CUBE, store)
     assert content(store) == (_written(found[0], {8: 8}), found[1])
     if list_log(open_blobs(store), "c++seed"):
         api.publish_cube(CUBE, store, "seed", compact=True)

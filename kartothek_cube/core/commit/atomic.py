@@ -44,22 +44,35 @@ def commit_operation(
     creates: bool = False,
     final_lineage: str | None = None,
     run: Mapper = map,
+    validate: Callable[[], None] = lambda: None,
 ) -> dict[str, DatasetMetadata]:
     """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
     # With `creates`, a dataset may be created of which the coordinator names an operation that its header, if
     # there is one, does not name: then a single step takes part in an operation, too.
     # `final_lineage` is that of a coordinator which is created and whose final header is given, with those of
     # all participants, in the receipts.
+    # `validate` is called after the commit, which is undone if it raises an error. Of two writers that do so,
+    # the one that commits last sees what the other one has committed.
     others = {*steps} - {coordinator}
     record = operation.read_record(blobs, coordinator) if len(steps) < 2 and creates and others else None
     named = {} if record is None else record.participants
     if len(steps) < 2 and all(_takes_part(blobs, uuid, named[uuid]) for uuid in others.intersection(named)):
-        return {uuid: step(None)[0] for uuid, step in steps.items()}
+        committed = {uuid: step(None) for uuid, step in steps.items()}
+        _validate(blobs, validate, [receipt for _, receipt in committed.values()])
+        return {uuid: state for uuid, (state, _) in committed.items()}
     for _ in header_store.attempts():
         # another writer aborts the operation if this one is too slow
         with suppress(operation.OperationAborted):
-            return _commit_once(blobs, coordinator, steps, info, final_lineage, run)
+            return _commit_once(blobs, coordinator, steps, info, final_lineage, run, validate)
     raise errors.ConcurrentWriteError(coordinator)
+
+
+def _validate(blobs: BlobStore, validate: Callable[[], None], receipts: Sequence[CommitReceipt]) -> None:
+    try:
+        validate()
+    except Exception:
+        undo_all(blobs, receipts)
+        raise
 
 
 def _takes_part(blobs: BlobStore, uuid: str, operation_id: str) -> bool:
@@ -78,6 +91,7 @@ def _commit_once(
     info: history.OperationInfo | None,
     final_lineage: str | None,
     run: Mapper,
+    validate: Callable[[], None],
 ) -> dict[str, DatasetMetadata]:
     lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
     operation_id = gen_uuid()
@@ -96,6 +110,8 @@ def _commit_once(
         if creates and not _confirm(blobs, coordinator, operation_id, receipts):
             undo_all(blobs, [decided])
             raise operation.OperationAborted(operation_id)
+        # undone from the coordinator on: readers see all of the operation or none
+        _validate(blobs, validate, [decided])
     except errors.UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import arrow, clock, errors, expressions, factory, history, index, naming, tuning
-from kartothek_cube.core.commit import atomic, operation, optimistic
+from kartothek_cube.core.commit import atomic, header_store, operation, optimistic
 from kartothek_cube.core.commit import change as change_sets
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.cube import consistency, discover
@@ -111,7 +111,7 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     except errors.ConcurrentWriteError as error:
         table_writer.check_same_store(plan.store, error.dataset_uuid)
         raise
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, errors.MultiTableCommitAborted):
         delete()
         raise
     return written if plan.staged_id else DatasetsById({**others, **written})
@@ -168,21 +168,21 @@ def _check_cube_write(
         _check_rows_outside(plan, results)
     if plan.unique_cells:
         _check_unique_cells(plan, results)
-    # no rule of the cube concerns rows of the schema that the plan knows
-    keep_schema = (
-        change.mode is WriteMode.UPDATE
-        and len(change.added)
-        and (schema := plan.specs[name].schema) is not None
-        and schema.equals(change.schema, check_metadata=True)
-        for name, change in changes.items()
-    )
-    if not plan.return_all and all(keep_schema):
+    if not plan.return_all and all(len(c.added) and _keeps_schema(plan, n, c) for n, c in changes.items()):
         return {}
     # users may change what is returned
     load = discover.discover_datasets_unchecked if plan.return_all else discover.load_states
     existing = load(plan.cube.uuid_prefix, blobs)
     check_outcome(plan, changes, existing)
     return existing if plan.return_all else {}
+
+
+def _keeps_schema(plan: WritePlan, name: str, change: ChangeSet) -> bool:
+    """Whether no rule of the cube concerns a change: its rows have the schema that the plan knows."""
+    spec = plan.specs.get(name)
+    if change.mode is not WriteMode.UPDATE or spec is None or spec.schema is None:
+        return False
+    return change.schema is None or spec.schema.equals(change.schema, check_metadata=True)
 
 
 def check_outcome(plan: WritePlan, changes: Changes, existing: Mapping[str, DatasetMetadata]) -> None:
@@ -235,6 +235,18 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
     return changes
 
 
+class _OutcomeError(Exception):
+    """Another writer has changed the cube at the same time: both changes break a rule."""
+
+
+def _validate(plan: WritePlan, changes: Changes, blobs: BlobStore) -> None:
+    datasets = discover.load_states(plan.cube.uuid_prefix, blobs)
+    for violation in consistency.find_violations(datasets, plan.cube):
+        # or the cube has been deleted
+        if violation.rule is consistency.Rule.SEED or {violation.dataset, violation.other} & changes.keys():
+            raise _OutcomeError
+
+
 def commit_datasets(plan: WritePlan, changes: Changes, blobs: BlobStore) -> dict[str, DatasetMetadata]:
     """Commit the changes of a plan, by id: those of a cube at once. A staged write is the result itself."""
     if plan.staged_id:
@@ -250,8 +262,19 @@ def commit_datasets(plan: WritePlan, changes: Changes, blobs: BlobStore) -> dict
     ordered = (with_values_kept(changes[name], plan) for name in plan.cube.commit_order(changes))
     steps = {change.uuid: partial(commit_change, blobs, change) for change in ordered}
     creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
-    written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
-    return {name: written[changes[name].uuid] for name in sorted(changes)}
+    seed = changes.get(plan.cube.seed_dataset)
+    # to a cube that is new, others only add what fits it
+    is_valid = seed is not None and seed.mode is WriteMode.CREATE
+    is_valid = is_valid or all(_keeps_schema(plan, name, change) for name, change in changes.items())
+    validate = (lambda: None) if is_valid else partial(_validate, plan, changes, blobs)
+    for attempt in header_store.attempts():
+        if attempt:
+            # of two writers that have undone their changes, one commits again
+            check_outcome(plan, changes, discover.load_states(plan.cube.uuid_prefix, blobs))
+        with suppress(_OutcomeError):
+            written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates, validate=validate)
+            return {name: written[changes[name].uuid] for name in sorted(changes)}
+    raise errors.ConcurrentWriteError(plan.cube.ktk_dataset_uuid(min(changes)))
 
 
 @attrs.frozen(eq=False)
@@ -345,13 +368,21 @@ def commit_cube(
     *,
     creates: bool = False,
     final_lineage: str | None = None,
+    validate: Callable[[], None] = lambda: None,
 ) -> dict[str, DatasetMetadata]:
     """Commit datasets of a cube, by uuid, at once; undo what was committed if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
     # a commit waits for the store most of the time
     run = partial(ordered_map, threads=tuning.REMOTE_REQUESTS)
     written = atomic.commit_operation(
-        blobs, seed, steps, info, creates=creates, final_lineage=final_lineage, run=run
+        blobs,
+        seed,
+        steps,
+        info,
+        creates=creates,
+        final_lineage=final_lineage,
+        run=run,
+        validate=validate,
     )
     # after all of them: readers of the cube do not see one before
     return {uuid: publish_committed(blobs, state) for uuid, state in written.items()}

@@ -1,4 +1,4 @@
-"""Atomic commits of several datasets, and the undo of a commit, also below later commits of other writers."""
+"""Atomic commits of several datasets, and the undo of one that fails."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import attrs
-import numpy as np
 
-from kartothek_cube.core import dataset_files, errors, history, naming, partition
+from kartothek_cube.core import dataset_files, errors, history
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.change import BATCHES, STAGED, ChangeSet, WriteMode, entries_of
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.optimistic import Result, announce_commit, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.evolution import evolution_metadata, with_widths
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
-from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -108,7 +103,7 @@ def _commit_once(
     try:
         result, decided = steps.get(coordinator, touch)(decision if receipts else None)
         if creates and not _confirm(blobs, coordinator, operation_id, receipts):
-            undo_all(blobs, [decided])
+            rollback(blobs, decided)
             raise operation.OperationAborted(operation_id)
         # undone from the coordinator on: readers see all of the operation or none
         _validate(blobs, validate, [decided])
@@ -225,42 +220,25 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
 
 
 def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
-    """Undo a commit; later commits of other writers stay. Its files become garbage."""
+    """Undo a commit of an operation; raises ConcurrentWriteError if another one is on top of it."""
     if receipt.header == receipt.base.header:
-        return None
+        return
     base, restore = receipt.base, partial(header_store.restore_if_ours, blobs)
     # A header of an aborted operation is not put back: nothing shows any more that it was aborted, and what
     # the state before was. Else False if the header is no longer that of the commit.
     restore_header = partial(restore, base.header_key, receipt.header, base.header, delete=True)
     if base.aborted is None and header_store.retry_request(restore_header):
         header_store.retry_request(lambda: restore(base.schema_key, receipt.schema, base.schema))
-        return None
-    for _ in header_store.attempts():
-        # another commit may come in between
-        with suppress(PreconditionFailed):
-            return header_store.retry_request(lambda: _invert_newest(blobs, receipt))
-    raise errors.ConcurrentWriteError(base.uuid)
-
-
-def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
-    old = receipt.base.state
-    base = header_store.read_optional_base(blobs, receipt.base.uuid, receipt.state.table_name, "")
-    state = base.state
-    if state is None:
         return
-    is_other = base.participation is None or base.participation.operation != receipt.operation
-    if receipt.operation and base.record is not None and is_other:
-        # another writer has aborted the operation, and gone back to the state before it
-        return
-    if old is not None and state == old:
-        return
-    base = attrs.evolve(base, participation=operation.settle_participation(old))
-    new = invert(state, old, receipt.state, blobs)
-    if old is None and not len(new.partition_table):
-        # nothing of other writers is in it but tombstones
-        blobs.delete_if(base.header_key, base.token)
-        return
-    commit_state(blobs, base, new, dataset_files.file_keys(new))
+    # others have added notes, such as tombstones, or have rolled it back already
+    pending = operation.pending_participation(receipt.state)
+    if pending is not None:
+        header_store.retry_request(lambda: operation.abort_operation(blobs, base.uuid, pending))
+        header_store.retry_request(lambda: finish_operation(blobs, base.uuid))
+    newest = operation.read_record(blobs, base.uuid)
+    if pending is None or (newest is None and blobs.exists(base.header_key)):
+        detail = "A part of an operation that has failed stays, as there are later commits. Repeat it."
+        raise errors.ConcurrentWriteError(base.uuid, detail=detail)
 
 
 def finish_operation(blobs: BlobStore, uuid: str) -> bool:
@@ -299,105 +277,3 @@ def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
             operation.delete_before(blobs, receipt.before)
         except Exception as error:
             _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.base.uuid, error)
-
-
-def invert(
-    state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
-) -> DatasetMetadata:
-    """The newest state without one of the commits that led to it; changed indices have no key yet."""
-    before = partition.PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
-    added = _without(new.partition_table, before)
-    removed = _without(before, new.partition_table)
-    later = _without(_without(state.partition_table, added), before)
-    metadata = _invert_metadata(state, old, new)
-    same_schema = schema_version_of(state.metadata) == schema_version_of(new.metadata)
-    if not same_schema:
-        # a later update of the schema stays, with the columns that were added or dropped
-        metadata = {**metadata, **evolution_metadata(state.metadata)}
-    if old is not None and same_schema and state.partition_table == new.partition_table:
-        stored = old.secondary_indices.items()
-        unloaded = {column: index.unload() for column, index in stored if index.index_storage_key}
-        extra = with_widths(state.extra, old.schema, old.widths)
-        return old.copy(metadata=metadata, indices=unloaded, extra=extra)
-    if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
-        detail = (
-            "A part of an operation could not be taken back: other writers have replaced the partitions that "
-            "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
-            "operation if it is still wanted."
-        )
-        raise errors.ConcurrentWriteError(state.uuid, added.labels.to_pylist(), detail)
-    # partitions of the old state come first, in its order: later ones hide the cells of earlier ones
-    restored = (before.positions(state.partition_table.labels), before.positions(removed.labels))
-    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in restored]))
-    table = before.take(kept)
-    table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
-    indices = _invert_indices(state, old, added, removed, blobs)
-    schema = old.schema if old is not None and state.schema == new.schema else state.schema
-    # columns that are narrow in the files of both states
-    widths, others, narrow = state.widths, state.widths if old is None else old.widths, None
-    if widths is not None and others is not None:
-        narrow = {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
-    extra = with_widths(state.extra, schema, narrow)
-    return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema, extra=extra)
-
-
-def _without(table: partition.PartitionTable, other: partition.PartitionTable) -> partition.PartitionTable:
-    """The partitions of one table whose labels another one does not have."""
-    return table.filter(other.positions(table.labels) < 0) if len(table) else table
-
-
-def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
-    """Whether partitions that were added to the new state fit the old one as well."""
-    if old is None:
-        return True
-    same = list(old.partition_keys) == list(new.partition_keys) and set(old.indices) == set(new.indices)
-    return same and (old.schema is None or new.schema is None or old.schema.equals(new.schema))
-
-
-def _invert_metadata(
-    state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata
-) -> dict[str, Any]:
-    """The metadata of the newest state; keys that still have the value of the commit get their old one."""
-    before = new.metadata if old is None else old.metadata
-    result = _invert_dict(state.metadata, before, new.metadata)
-    # other writers may have added batches and staged writes to those of the commit
-    for key in (BATCHES, STAGED):
-        entries = [entries_of(each, key) for each in (state, old, new)]
-        if entries[0] and entries[2]:
-            result[key] = _invert_dict(*entries)
-    return {key: value for key, value in result.items() if value != {} or key not in (BATCHES, STAGED)}
-
-
-def _invert_dict(state: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of the newest state; those that still have the value of a commit get their old one."""
-    result = dict(state)
-    for key in (set(old) | set(new)) - {naming.TOMBSTONES_KEY}:
-        if old.get(key) != new.get(key) and state.get(key) == new.get(key):
-            if key in old:
-                result[key] = old[key]
-            else:
-                result.pop(key, None)
-    return result
-
-
-def _invert_indices(
-    state: DatasetMetadata,
-    old: DatasetMetadata | None,
-    added: partition.PartitionTable,
-    removed: partition.PartitionTable,
-    blobs: BlobStore,
-) -> dict[str, ExplicitSecondaryIndex]:
-    indices = {}
-    for column, index in state.secondary_indices.items():
-        loaded = index.load(blobs).remove_partitions(added.labels.to_pylist())
-        if len(removed) and old is not None:
-            if column not in old.secondary_indices:
-                # it would have no entries of the partitions that are restored
-                continue
-            past = old.secondary_indices[column].load(blobs)
-            columns = past.columns_data
-            if columns is not None:
-                entries = columns.keep_labels(removed.labels)
-                loaded = loaded.update(ExplicitSecondaryIndex(column, entries, dtype=past.dtype))
-        indices[column] = loaded
-    return indices

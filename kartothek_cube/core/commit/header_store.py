@@ -291,8 +291,6 @@ class CommitReceipt:
     state: DatasetMetadata
     #: key of the archived state before, if the commit is part of an operation on several datasets
     before: str = ""
-    #: id of that operation
-    operation: str = ""
     #: header to put in place of the new one once that operation is committed; empty for the same, settled
     final: bytes = b""
     #: rows that the commit has added, for hooks; None if that is not known

@@ -322,7 +322,7 @@ def _complete(blobs: BlobStore, receipt: CommitReceipt, role: Role, snapshot: st
     if receipt.base.aborted is not None:
         operation.forget_aborted(blobs, receipt.base.aborted)
     if isinstance(role, Participation):
-        return attrs.evolve(receipt, before=snapshot or "", operation=role.operation)
+        return attrs.evolve(receipt, before=snapshot or "")
     return receipt
 
 

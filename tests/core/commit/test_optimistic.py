@@ -8,7 +8,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core import history
-from kartothek_cube.core.commit import atomic, header_store
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, UnknownOutcomeError
@@ -151,34 +151,6 @@ def test_scope_and_inputs(store):
     delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=("x", "==", 3))
     commit(open_blobs(store), delta)
     assert values(store) == [2]
-
-
-@pytest.mark.parametrize(
-    "change, fits",
-    [
-        ({}, True),
-        ({"partition_on": None}, False),
-        ({"secondary_indices": None}, False),
-        ({"secondary_indices": ["x", "v"]}, False),
-        ({"dfs": [frame(p=[2], x=[2], v=[2], more=[2])]}, False),
-    ],
-    ids=["same", "partition keys", "less indices", "more indices", "schema"],
-)
-def test_partitions_that_came_after_an_overwrite_stay_if_they_fit_what_comes_back(tmp_path, change, fits):
-    store, layout = new_memory(tmp_path), {"partition_on": "p", "secondary_indices": ["x"]}
-    old, (new, more) = frame(p=[1], x=[1], v=[1]), (frame(p=[n], x=[n], v=[n]) for n in (2, 3))
-    old = api.store_dataframes_as_dataset(store, "u", [old], **layout)
-    changed = {"dfs": [new], **layout, **change}
-    more = more if "dfs" not in change else more.assign(more=3)
-    new = api.store_dataframes_as_dataset(store, "u", **changed, overwrite=True)
-    state = api.update_dataset_from_dataframes([more], store, "u")
-    if fits:
-        found = atomic.invert(state, old, new, open_blobs(store))
-        assert [label.partition("/")[0] for label in found.partitions] == ["p=1", "p=3"]
-        assert found.indices["x"].index_dct.keys() == {1, 3}
-    else:
-        with pytest.raises(ConcurrentWriteError, match="added some to a dataset that it replaced"):
-            atomic.invert(state, old, new, open_blobs(store))
 
 
 def test_a_first_commit_looks_for_tombstones_in_files(store):

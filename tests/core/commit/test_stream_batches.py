@@ -4,7 +4,6 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit.atomic import invert
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, last_batch
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import open_blobs
@@ -59,14 +58,3 @@ def test_strange_records_count_as_none(context, strange):
     state = published(context, change(context, 0, metadata={"kartothek_cube_batches": strange}))
     assert last_batch(state, "a") == 0
     assert last_batch(state.copy(metadata={"kartothek_cube_batches": strange}), "a") is None
-
-
-def test_an_undone_batch_is_not_kept_below_that_of_another_stream(context):
-    first = published(context, change(context, 0))
-    second = published(context, change(context, 1))
-    state, blobs = published(context, change(context, 7, stream="b")), open_blobs(context.store)
-    numbers = [
-        (last_batch(undone, "a"), last_batch(undone, "b"))
-        for undone in (invert(state, first, second, blobs), invert(state, None, second, blobs))
-    ]
-    assert numbers == [(0, 7), (None, 7)]

@@ -16,7 +16,8 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core import caching, clock, errors
-from kartothek_cube.core.commit import header_store, operation
+from kartothek_cube.core.commit import atomic, header_store, operation
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import copy_dataset
@@ -170,6 +171,40 @@ def test_an_operation_that_another_writer_aborts_begins_again(store):
         api.append_to_cube(data(2), CUBE, store)
     assert participation().operation not in aborted
     assert values(store) == [2]
+
+
+def test_an_operation_that_fails_is_undone_below_notes_of_a_cleanup(store):
+    blobs, uuid = open_blobs(store._dstore), "cube++first"
+
+    def note(state):
+        return state.copy(metadata=header_store.add_tombstones(state.metadata, "collection", ["a/b/c"]))
+
+    def fail():
+        header_store.edit_header(blobs, uuid, note)
+        raise InjectedError("the second one")
+
+    store.fail("put", key="cube++second.by-dataset", error=fail)
+    with limit_threads(1), pytest.raises(InjectedError):
+        api.append_to_cube(data(2), CUBE, store)
+    assert operation.read_record(blobs, uuid).participation.before is None
+    newest = DatasetMetadata.load_from_store(uuid, store)
+    assert header_store.list_tombstoned_files(newest.metadata) == {"c"}
+    assert values(store) == [1]
+    assert api.verify_cube(CUBE, store).ok
+
+
+def test_an_aborted_build_below_a_later_commit_fails(monkeypatch):
+    """Another writer has aborted it, but has deleted its note before the header of the seed was put."""
+    store = memory()
+
+    def confirm(*arguments):
+        api.append_to_cube({"seed": data(3)["seed"]}, CUBE, store)
+        return False
+
+    monkeypatch.setattr(atomic, "_confirm", confirm)
+    with pytest.raises(ConcurrentWriteError, match="there are later commits"):
+        api.build_cube(data(1), CUBE, store)
+    assert set(read_table("cube++seed", store)["v_seed"]) == {1, 3}
 
 
 def test_an_abort_is_noted_until_the_state_before_is_stored(store):

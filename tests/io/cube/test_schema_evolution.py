@@ -11,13 +11,9 @@ from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.commit import header_store
-from kartothek_cube.core.commit.atomic import rollback
-from kartothek_cube.core.commit.change import ChangeSet
-from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.naming import EVOLUTION
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.write.cube_writes import AppendToCube
@@ -640,14 +636,3 @@ def test_a_schema_changes_often_between_the_reads_of_a_header_and_its_schema(sto
 def test_an_older_header_has_its_own_schema(store):
     other = FaultyStore(store).fail("get", key="_common_metadata", error=lambda: change_often(store))
     assert rows(api.query_cube(CUBE, other))["q"] == [10, 20, 30]
-
-
-@pytest.mark.parametrize("columns", [["v"], []])
-def test_an_undone_commit_does_not_undo_a_later_change_of_the_schema(store, columns):
-    blobs = open_blobs(store)
-    _, receipt = commit(blobs, ChangeSet("cube++seed", metadata={"note": 1}))
-    api.update_schema(CUBE, store, drop="q", add=dict.fromkeys(columns, "int64"))
-    rollback(blobs, receipt)
-    assert query(store).keys() == {"i", "p", "x", *columns}
-    assert "note" not in DatasetMetadata.load_from_store("cube++seed", store).metadata
-    assert api.verify_cube(CUBE, store).ok

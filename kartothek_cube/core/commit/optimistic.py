@@ -262,10 +262,13 @@ def commit_state(
     hides: bool = False,
     is_repair: bool = False,
     statistics: pa.Table | None = None,
+    source_header: bytes | None = None,
+    source_schema: bytes | None = None,
 ) -> Result:
     """Put a state in place of its base; PreconditionFailed if another writer was faster."""
     # Statistics, if there are some, replace those of the state. A repair makes no new version, and the
-    # damaged state is not archived.
+    # damaged state is not archived. A copy has the version of its source, unless it replaces a state, and
+    # its header and schema file byte by byte, unless they have to be others.
     written: list[str] = []
     snapshot: str | None = None
     commit_id = ""
@@ -289,17 +292,24 @@ def commit_state(
             needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
             snapshot = _archive(blobs, base, new, role, collections)
-        record = _next_record(base, new, role, snapshot)
+        record, replaced = _next_record(base, new, role, snapshot), _replaced_state(base)
         commit_id = record.commit
-        if not is_repair:
-            version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
+        if not is_repair and (source_header is None or replaced is not None):
+            version = history.make_version(replaced, blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
-        # copies: users get this state, and that of the base is shared
-        metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
-        extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
-        new = _unload_indices(new).copy(metadata=metadata, extra=extra)
-        header = header_store.render(new, base.header_key)
-        receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot)
+        has_tombstones = collections != header_store.tombstone_entries(new.metadata)
+        if source_header is not None and not has_tombstones and base.old is None and role is None:
+            header = source_header
+        else:
+            if source_header is not None:
+                # staged writes to the replaced state, which must not be published again
+                new = changes.with_staged_ids(new, changes.entries_of(replaced, changes.STAGED))
+            # copies: users get this state, and that of the base is shared
+            metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
+            extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
+            new = _unload_indices(new).copy(metadata=metadata, extra=extra)
+            header = header_store.render(new, base.header_key)
+        receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot, source_schema)
     except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error says more
         with suppress(Exception):
@@ -308,22 +318,18 @@ def commit_state(
             if written and not history.is_archived(blobs, base.uuid, commit_id):
                 blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
-    receipt = _complete(blobs, receipt, role, snapshot)
+    if base.aborted is not None:
+        operation.forget_aborted(blobs, base.aborted)
+    if isinstance(role, Participation):
+        receipt = attrs.evolve(receipt, before=snapshot or "")
+    if source_header is not None and base.state is None and not collections:
+        receipt = attrs.evolve(receipt, final=source_header)
     retention = history.snapshot_retention(new.metadata)
     # of a dataset that kept none before, there are none
     kept_some = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) != 0
     if retention or (retention == 0 and kept_some):
         history.expire_snapshots(base.uuid, blobs)
     return new, receipt
-
-
-def _complete(blobs: BlobStore, receipt: CommitReceipt, role: Role, snapshot: str | None) -> CommitReceipt:
-    """Forget the aborted operation below a commit; the receipt with the part that the commit takes."""
-    if receipt.base.aborted is not None:
-        operation.forget_aborted(blobs, receipt.base.aborted)
-    if isinstance(role, Participation):
-        return attrs.evolve(receipt, before=snapshot or "")
-    return receipt
 
 
 def _archive(
@@ -370,53 +376,6 @@ def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: st
         participants = {**record.participants, **dict.fromkeys(role.participants, role.operation)}
         return attrs.evolve(record, lineage=role.lineage, participants=participants)
     return record
-
-
-def commit_copy(
-    blobs: BlobStore,
-    base: BaseState,
-    new: DatasetMetadata,
-    header: bytes,
-    schema: bytes | None,
-    files: Sequence[str],
-    role: Role = None,
-) -> Result:
-    """Put the header and schema file of a copy, byte by byte those of its source, in place of a base."""
-    if isinstance(role, Decision):
-        role.check(blobs, base)
-    collections, before = _read_tombstones(blobs, base), None
-    final = b"" if base.state is not None or collections else header
-    has_tombstones = collections != header_store.tombstone_entries(new.metadata)
-    if has_tombstones or base.old is not None or role is not None:
-        # tombstones and operations of the source mean nothing here
-        before = _archive(blobs, base, new, role, collections)
-        record = _next_record(base, new, role, before)
-        if _replaced_state(base) is not None:
-            info = history.describe_operation("copy")
-            version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
-            record = attrs.evolve(record, version=version)
-        extra = {**new.extra, COMMIT_RECORD: record.to_field()}
-        # staged writes to the replaced state, which must not be published again
-        new = changes.with_staged_ids(new, changes.entries_of(_replaced_state(base), changes.STAGED))
-        new = new.copy(metadata=header_store.inherit_tombstones(new.metadata, collections), extra=extra)
-        header = header_store.render(new, base.header_key)
-    try:
-        receipt = _put_state(blobs, base, new, header, files, collections, True, before, schema)
-    except (PreconditionFailed, errors.ConcurrentWriteError):
-        with suppress(Exception):
-            _delete_archived(blobs, base, before)
-        raise
-    if schema is not None and base.state is not None:
-        # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
-        with suppress(Exception):
-            content, token = header_store.read_versioned(blobs, base.schema_key)
-            if content != schema and content in (receipt.schema, base.schema):
-                blobs.put_if(base.schema_key, schema, token)
-                receipt = attrs.evolve(receipt, schema=schema)
-    receipt = _complete(blobs, attrs.evolve(receipt, final=final), role, before)
-    if role is None and hooks.COMMIT_HOOKS:
-        announce_commit(history.describe_operation("copy"), [receipt])
-    return new, receipt
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kartothek_cube.core import arguments, errors, history, naming, tuning
 from kartothek_cube.core import header as headers
 from kartothek_cube.core import schema as table_schema
 from kartothek_cube.core.commit import header_store, optimistic
+from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.operation import Role, committed_state, rename_operations, settle
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
@@ -119,7 +120,7 @@ def _put_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True, role: Role = None
 ) -> optimistic.Result:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
-    uuid, table = copy.state.uuid, copy.state.table_name
+    uuid, table, info = copy.state.uuid, copy.state.table_name, history.describe_operation("copy")
     own, files = naming.schema_key(uuid, table), list(copy.keys.values())
     for key, content in copy.schemas.items():
         # further tables, which only kartothek 3 wrote
@@ -131,12 +132,22 @@ def _put_copy(
         if base.state is not None and not overwrite and base.header != copy.header:
             raise errors.DatasetExistsError(uuid)
         try:
-            state, receipt = optimistic.commit_copy(
-                target, base, copy.state, copy.header, copy.schemas.get(own), files, role
+            state, receipt = optimistic.commit_state(
+                target,
+                base,
+                copy.state,
+                files,
+                WriteMode.REPLACE,
+                role,
+                info,
+                source_header=copy.header,
+                source_schema=copy.schemas.get(own),
             )
         except PreconditionFailed:
             # another writer was faster: decide again on its state
             continue
+        if role is None:
+            optimistic.announce_commit(info, [receipt])
         if not state.explicit_partitions:
             state = DatasetMetadata.load_from_store(uuid, target)
         return state, receipt

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import threading
 import time
 from collections import deque
@@ -29,7 +30,6 @@ _MAX_CHECKED_FOLDERS = 65_536
 # after so many attempts, a removed temporary file is an error
 _ATTEMPTS = 5
 _CHUNK = 1 << 24
-_COPY = 1 << 30
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 # how often a directory may be removed between its creation and that of its first file
@@ -160,7 +160,8 @@ class LocalBlobStore(blob_store.BlobStore):
         with self._stage_file(key) as (descriptor, temporary, final):
             is_linked = link and replace_by_link(path, temporary)
             if not is_linked:
-                copy_content(path, descriptor)
+                with open(path, "rb") as source, open(descriptor, "wb", closefd=False) as target:
+                    shutil.copyfileobj(source, target, _CHUNK)
             self._replace_file(temporary, final, key, durable=False)
         return is_linked
 
@@ -311,27 +312,9 @@ class LocalBlobStore(blob_store.BlobStore):
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            self._remember_folder(above)
-
-    def _create_folder(self, folder: str) -> None:
-        """Make the directory of a file, and check it as `_check_folder` does."""
-        above = folder.rpartition("/")[0]
-        self._check_folder(above)
-        try:
-            os.mkdir(f"{self.root}/{folder}")
-        except FileExistsError:
-            self._check_folder(folder)
-        except FileNotFoundError:
-            # its parents are made with the file
-            return
-        if above in self._checked_folders or not above:
-            # no link, as it is new or checked
-            self._remember_folder(folder)
-
-    def _remember_folder(self, folder: str) -> None:
-        if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
-            self._checked_folders.clear()
-        self._checked_folders.add(folder)
+            if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
+                self._checked_folders.clear()
+            self._checked_folders.add(above)
 
     def _check_link(self, path: str) -> None:
         inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
@@ -371,11 +354,7 @@ class LocalBlobStore(blob_store.BlobStore):
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         try:
-            folder = blob_store.check_key(key).rpartition("/")[0]
-            if folder and folder not in self._checked_folders:
-                # most likely missing, and a failed attempt to create a file costs as much
-                self._create_folder(folder)
-            path = f"{self.root}/{key}"
+            path = self._path(key)
             descriptor, temporary = create_temporary(path, self._perm)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
@@ -471,22 +450,13 @@ def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
             descriptor = os.open(temporary, _CREATE, 0o666)
             break
         # a concurrent deletion may remove the directory at any time, even while its parents are made
-        with suppress(FileExistsError):
-            _make_directory(folder)
+        with suppress(FileExistsError, FileNotFoundError):
+            os.makedirs(folder)
     else:
         descriptor = os.open(temporary, _CREATE, 0o666)
     if perm is not None:
         os.fchmod(descriptor, perm)
     return descriptor, temporary
-
-
-def _make_directory(folder: str) -> None:
-    """Make a directory; usually its parent exists, and one call is enough."""
-    try:
-        os.mkdir(folder)
-    except FileNotFoundError:
-        with suppress(FileNotFoundError):
-            os.makedirs(folder, exist_ok=True)
 
 
 def read_all(descriptor: int, size: int) -> bytes:
@@ -506,22 +476,6 @@ def write_all(descriptor: int, data: blob_store.Data) -> None:
     remaining = memoryview(data).cast("B")
     while remaining:
         remaining = remaining[os.write(descriptor, remaining) :]
-
-
-def copy_content(path: str, descriptor: int) -> None:
-    """Write the content of a file to an empty one, without a transfer if the file system can clone blocks."""
-    with open(path, "rb") as source:
-        try:
-            while os.copy_file_range(source.fileno(), descriptor, _COPY):
-                pass
-        # macOS has no such call; Linux between file systems, and FUSE, may not either
-        except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in {*_UNSUPPORTED, errno.EXDEV}:
-                raise
-        # the rest, also where the call takes a file for empty
-        source.seek(os.lseek(descriptor, 0, os.SEEK_CUR))
-        while content := source.read(_CHUNK):
-            write_all(descriptor, content)
 
 
 # For the space, not the time: to adopt 1.08 GB in ten files takes 5.5 to 7.7 s of processor time with and

@@ -13,7 +13,13 @@ from kartothek_cube.core import dataset_files, errors, history
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
-from kartothek_cube.core.commit.optimistic import Result, announce_commit, commit, commit_state
+from kartothek_cube.core.commit.optimistic import (
+    Result,
+    announce_commit,
+    commit,
+    commit_state,
+    restore_schema,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
@@ -223,12 +229,12 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     """Undo a commit of an operation; raises ConcurrentWriteError if another one is on top of it."""
     if receipt.header == receipt.base.header:
         return
-    base, restore = receipt.base, partial(header_store.restore_if_ours, blobs)
+    base = receipt.base
     # A header of an aborted operation is not put back: nothing shows any more that it was aborted, and what
     # the state before was. Else False if the header is no longer that of the commit.
-    restore_header = partial(restore, base.header_key, receipt.header, base.header, delete=True)
-    if base.aborted is None and header_store.retry_request(restore_header):
-        header_store.retry_request(lambda: restore(base.schema_key, receipt.schema, base.schema))
+    restore = partial(header_store.restore_header, blobs, base.header_key, receipt.header, base.header)
+    if base.aborted is None and header_store.retry_request(restore):
+        header_store.retry_request(lambda: restore_schema(blobs, base, receipt.schema))
         return
     # others have added notes, such as tombstones, or have rolled it back already
     pending = operation.pending_participation(receipt.state)

@@ -211,21 +211,17 @@ def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) ->
     return any(deleted)
 
 
-def restore_if_ours(
-    blobs: BlobStore, key: str, put: bytes | None, old: bytes | None, *, delete: bool = False
-) -> bool:
-    """Put back the replaced content if the stored one is still ours; False if it is another writer's."""
-    # A new file stays unless `delete` is set: a schema may be that of another writer, with the
-    # same content, and is garbage at worst.
+def restore_header(blobs: BlobStore, key: str, put: bytes, old: bytes | None) -> bool:
+    """Put back the replaced header if the stored one is still ours; False if it is another writer's."""
     stored, token = read_versioned(blobs, key)
-    if put is None or stored != put or old == put:
+    if stored != put:
         return stored == old
     # if another writer is faster, it is no longer ours
     with suppress(PreconditionFailed):
-        if old is not None:
-            blobs.put_if(key, old, token)
-        elif delete:
+        if old is None:
             blobs.delete_if(key, token)
+        else:
+            blobs.put_if(key, old, token)
         return True
     return False
 

@@ -92,12 +92,6 @@ def is_hidden(state: DatasetMetadata) -> bool:
     return bool((state.extra.get(header.COMMIT_RECORD) or {}).get("hidden"))
 
 
-def settle_participation(state: DatasetMetadata | None) -> Participation | None:
-    """The participation of a state that is known to be committed."""
-    participation = None if state is None else header.participation_of(state.extra)
-    return None if participation is None else participation.settle()
-
-
 def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> DatasetMetadata:
     """A committed state as its copy has it, beside copies of others; the same if nothing changes."""
     record = parse_record(state.extra)
@@ -199,7 +193,9 @@ def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, 
                 "other software may have deleted it. Write the dataset again with overwrite=True",
             ) from error
         state = None
-    return attrs.evolve(base, state=state, participation=settle_participation(state), aborted=participation)
+    before = None if state is None else header.participation_of(state.extra)
+    before = None if before is None else before.settle()
+    return attrs.evolve(base, state=state, participation=before, aborted=participation)
 
 
 def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> DatasetMetadata | None:

@@ -423,15 +423,11 @@ def _put_state(
             _confirm(blobs, base, new, files)
         if replaces:
             _drop_other_format(blobs, base, token)
-    except (PreconditionFailed, errors.ConcurrentWriteError):
-        # the next commit puts the right schema as well, so that a failure here costs nothing
-        with suppress(Exception):
-            header_store.restore_if_ours(blobs, base.schema_key, put, base.schema)
-        raise
     except errors.UnknownOutcomeError:
         # our header may be there, and needs the schema
         raise
     except Exception:
+        # the next commit puts the right schema as well, so that a failure here costs nothing
         with suppress(Exception):
             restore_schema(blobs, base, put)
         raise
@@ -533,16 +529,23 @@ def put_schema(
 
 
 def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None:
-    """Put the schema of the stored header first again, after a header could not be written."""
-    content, token = header_store.read_versioned(blobs, base.schema_key)
-    if put is None or content != put or base.state is None or base.state.schema is None:
+    """Put the schema of the state before first again, unless another writer has put a schema since."""
+    if put is None:
         return
-    ours, restored = schemas.schema_file_from_bytes(put, base.schema_key), base.schema
-    if restored is None or ours.schema != base.state.schema:
-        # our schema stays in the file, should the write of our header land late
-        version = schemas.schema_version_of(base.state.metadata)
-        restored = schemas.schema_to_bytes(schemas.next_version(base.state.schema, version, ours, None))
-    blobs.put_if(base.schema_key, restored, token)
+    content, token = header_store.read_versioned(blobs, base.schema_key)
+    if content != put:
+        return
+    restored, schema = base.schema, None if base.state is None else base.state.schema
+    if base.state is not None and schema is not None:
+        ours = schemas.schema_file_from_bytes(put, base.schema_key)
+        if restored is None or ours.schema != schema:
+            # our schema stays in the file, should the write of our header land late
+            version = schemas.schema_version_of(base.state.metadata)
+            restored = schemas.schema_to_bytes(schemas.next_version(schema, version, ours, None))
+    # a new file stays: it may be that of another writer, with the same content, and is garbage at worst
+    if restored is not None:
+        with suppress(PreconditionFailed):
+            blobs.put_if(base.schema_key, restored, token)
 
 
 def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]) -> None:

@@ -284,11 +284,7 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
                 blobs.delete_if(key, token)
     # a commit may have taken over the tombstones from their file
     with suppress(errors.DatasetNotFoundError):
-        state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-        if collection in header_store.tombstone_entries(state.metadata):
-            _edit_tombstones(
-                blobs, uuid, lambda s: header_store.remove_tombstones(s.metadata, collection, set())
-            )
+        _edit_tombstones(blobs, uuid, lambda s: header_store.remove_tombstones(s.metadata, collection, set()))
     # alone: a repetition of all would use tombstones of its own, and leave these for a day
     header_store.retry_request(lambda: blobs.delete([*last, tombstone_file]))
     return True

@@ -5,10 +5,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.commit.change import ChangeSet
-from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.store import PreconditionFailed, open_blobs
-from kartothek_cube.core.store.object_store import ObjectBlobStore
+from kartothek_cube.core.store import open_blobs
 from tests.support.object_server import running
 
 ARGUMENTS = {"dataset_uuid": "d", "partition_on": ["p"], "secondary_indices": ["x"]}
@@ -50,30 +47,3 @@ def test_append_counts_once(server, url, fault, key, times):
     api.update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
     assert not server.faults
     check(url, 8)
-
-
-@pytest.mark.parametrize("fault", ["lose answer", "fail after"])
-def test_append_counts_once_even_if_no_answer_ever_comes(server, url, fault):
-    server.fail("PUT", HEADER, fault, 4)
-    api.update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
-    check(url, 8)
-
-
-def test_a_commit_on_top_of_ours_keeps_our_indices(url, monkeypatch):
-    """Our put happened, its answer was lost, and somebody else changed the state before we looked again."""
-    put_if = ObjectBlobStore.put_if
-    struck = []
-
-    def lose(self, key, data, token):
-        result = put_if(self, key, data, token)
-        if key == HEADER and not struck:
-            struck.append(key)
-            commit(open_blobs(url), ChangeSet(uuid="d", metadata={"seen": True}))
-            raise PreconditionFailed(key)
-        return result
-
-    monkeypatch.setattr(ObjectBlobStore, "put_if", lose)
-    api.update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
-    assert struck
-    check(url, 8)
-    assert api.DatasetMetadata.load_from_store("d", open_blobs(url)).metadata["seen"] is True

@@ -10,11 +10,9 @@ switch before a step is left out if the step commutes with all steps before the 
 
 from __future__ import annotations
 
-import io
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -137,14 +135,6 @@ class ModelBlobs(BlobStore):
     def store(self) -> KeyValueStore:
         return self._store
 
-    @property
-    def can_swap(self) -> bool:
-        return True
-
-    @property
-    def is_local(self) -> bool:
-        return False
-
     def _step(self, method: str, key: str, action: Callable[[], Any]) -> Any:
         return self._world.step(self._store.operation, method, key, action)
 
@@ -166,21 +156,9 @@ class ModelBlobs(BlobStore):
     def exists(self, key: str) -> bool:
         return self._step("head", check_key(key), lambda: key in self._world.blobs)
 
-    def open_read(self, key: str) -> io.BytesIO:
-        return io.BytesIO(self.get(key))
-
-    def local_path(self, key: str) -> None:
-        check_key(key)
-
     def put(self, key: str, data: Any, *, durable: bool = False) -> None:
         content = bytes(data)
         self._step("put", check_key(key), lambda: self._put(key, content))
-
-    @contextmanager
-    def open_write(self, key: str, *, durable: bool = False) -> Iterator[io.BytesIO]:
-        buffer = io.BytesIO()
-        yield buffer
-        self.put(key, buffer.getvalue())
 
     def put_if(self, key: str, data: Any, token: Any) -> Any:
         content = bytes(data)

@@ -1,22 +1,9 @@
 """What the wrapper stores of the tests promise."""
 
-import pickle
-
 import pytest
 from storefact import get_store_from_url
 
-from tests.support.stores import (
-    CountingStore,
-    Died,
-    FaultyStore,
-    InjectedError,
-    LatencyStore,
-    ReadOnlyStore,
-    Same,
-    UnpicklableStore,
-    Wrapped,
-    WrapperStore,
-)
+from tests.support.stores import Died, FaultyStore, InjectedError
 
 
 @pytest.fixture
@@ -24,42 +11,6 @@ def store():
     result = get_store_from_url("hmemory://")
     result.put("d/f", b"1")
     return result
-
-
-@pytest.mark.parametrize(
-    "kind", [WrapperStore, CountingStore, ReadOnlyStore, FaultyStore, LatencyStore, UnpicklableStore]
-)
-def test_wrappers_delegate(store, kind):
-    wrapper = kind(store)
-    assert wrapper.get("d/f") == wrapper.open("d/f").read() == b"1"
-    assert wrapper.keys() == list(wrapper.iter_keys("d/")) == list(wrapper) == ["d/f"]
-    assert list(wrapper.iter_prefixes("/")) == ["d/"]
-    assert "d/f" in wrapper
-    assert "f" not in wrapper
-    if kind is not ReadOnlyStore:
-        wrapper.put("g", b"2")
-        wrapper.delete("d/f")
-        assert store.keys() == ["g"]
-
-
-def test_counting(store):
-    wrapper = CountingStore(store)
-    wrapper.get("d/f")
-    wrapper.put("g", b"2")
-    wrapper.get("g")
-    assert wrapper.counts == {"get": 2, "put": 1}
-    assert wrapper.log == [("get", "d/f"), ("put", "g"), ("get", "g")]
-    assert pickle.loads(pickle.dumps(wrapper)).counts == {}
-    wrapper.reset()
-    assert not wrapper.counts
-    assert not wrapper.log
-
-
-@pytest.mark.parametrize("method, args", [("put", ("g", b"2")), ("delete", ("d/f",))])
-def test_read_only(store, method, args):
-    with pytest.raises(PermissionError, match=method):
-        getattr(ReadOnlyStore(store), method)(*args)
-    assert store.keys() == ["d/f"]
 
 
 def test_faults(store):
@@ -93,20 +44,3 @@ def test_a_process_that_died_sends_no_more_requests(store, after):
             getattr(wrapper, method)(*arguments)
     assert len(wrapper.happened) == 1
     assert sorted(store.keys()) == ["a.metadata", "b", *["c.metadata"] * after, "d/f"]
-
-
-@pytest.mark.parametrize("after, expected", [(False, b"2"), (True, b"1")])
-def test_something_happens_meanwhile(store, after, expected):
-    wrapper = FaultyStore(store).fail("get", after=after, error=lambda: store.put("d/f", b"2"))
-    assert wrapper.get("d/f") == expected
-    assert store.get("d/f") == b"2"
-
-
-def test_unpicklable_and_factories(store):
-    with pytest.raises(TypeError, match="must not be pickled"):
-        pickle.dumps(UnpicklableStore(store))
-    factory = pickle.loads(pickle.dumps(Wrapped(LatencyStore, Same.of(store), (0.0,))))
-    assert factory().get("d/f") == b"1"
-    assert factory().seconds == 0.0
-    assert factory() is not factory()
-    assert pickle.loads(pickle.dumps(Same.of(store)))() is store

@@ -153,19 +153,6 @@ def test_scope_and_inputs(store):
     assert values(store) == [2]
 
 
-def test_a_first_commit_looks_for_tombstones_in_files(store):
-    blobs = open_blobs(store)
-    files = data_files(store)
-    header_store.put_tombstone_file(blobs, "u", "collection", ["u/table/other.parquet"])
-    arguments = (blobs, "u", "u.by-dataset-metadata.json", files)
-    assert header_store.confirm_first_commit(*arguments, "no commit") == {"other.parquet"}
-    header_store.put_tombstone_file(blobs, "u", "collection", files[:1])
-    record = parse_record(json.loads(blobs.get("u.by-dataset-metadata.json")))
-    with pytest.raises(ConcurrentWriteError, match="retention"):
-        header_store.confirm_first_commit(*arguments, record.commit)
-    assert not blobs.exists("u.by-dataset-metadata.json")
-
-
 def test_a_first_commit_on_which_another_is_built_stays(store):
     """The other one has seen that no collection concerned its files; one that began later sees the header."""
     blobs, header = open_blobs(store), "u.by-dataset-metadata.json"

@@ -401,12 +401,6 @@ def snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> 
     return f"{version.number:010d}-{version.time.strftime(_TIME_FORMAT)}-{version.state}.state"
 
 
-def is_archived(blobs: BlobStore, uuid: str, commit_id: str) -> bool:
-    """Whether the state of a commit is archived."""
-    ending = f"-{commit_id[-16:]}.state"
-    return any(blob.key.endswith(ending) for blob in blobs.list(history_folder(uuid)))
-
-
 def current_snapshot(state: DatasetMetadata, blobs: BlobStore) -> str:
     """Key of the snapshot of the current state, which the next commit archives."""
     # a header of other software has a version by its content

@@ -172,17 +172,17 @@ def is_outdated(content: bytes, key: str, state: DatasetMetadataBase) -> bool:
     return bool(outdated.metadata["creation_time"] == state.metadata["creation_time"])
 
 
-def delete_header(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
-    """Delete the newest version of a header; False if there is none, or a blob of `unless` exists."""
+def delete_header(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> None:
+    """Delete the newest version of a header, unless there is none, or a blob of `unless` exists."""
     # By condition also here: a plain deletion that arrives late would meet a blob that was put since.
     failures, lineage = 0, None
     for _ in attempts():
         content, token = retry_request(partial(read_versioned, blobs, key))
-        if failures and (content is None or _lineage(content, key) != lineage):
+        if content is None or (failures and _lineage(content, key) != lineage):
             # only the answer was lost; the header of a dataset that was created since stays
-            return True
-        if content is None or any(retry_request(partial(blobs.exists, other)) for other in unless):
-            return False
+            return
+        if any(retry_request(partial(blobs.exists, other)) for other in unless):
+            return
         try:
             blobs.delete_if(key, token)
         except PreconditionFailed:
@@ -192,7 +192,7 @@ def delete_header(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> boo
             if failures == _REPETITIONS:
                 raise
             continue
-        return True
+        return
     raise errors.ConcurrentWriteError(key)
 
 
@@ -204,11 +204,11 @@ def _lineage(content: bytes, key: str) -> str | None:
     return None
 
 
-def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
-    """Delete a dataset by its header, in both formats; False if there was none, or one of others exists."""
+def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> None:
+    """Delete a dataset by its header, in both formats, unless a blob of `unless` exists."""
     # JSON last: it wins over the other format, so that readers never see an older state in between.
-    deleted = [delete_header(blobs, key, unless) for key in reversed(naming.header_keys(uuid))]
-    return any(deleted)
+    for key in reversed(naming.header_keys(uuid)):
+        delete_header(blobs, key, unless)
 
 
 def restore_header(blobs: BlobStore, key: str, put: bytes, old: bytes | None) -> bool:

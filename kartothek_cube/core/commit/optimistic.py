@@ -271,7 +271,6 @@ def commit_state(
     # its header and schema file byte by byte, unless they have to be others.
     written: list[str] = []
     snapshot: str | None = None
-    commit_id = ""
     if isinstance(role, Decision):
         role.check(blobs, base)
     # also a damaged dataset, one of an aborted operation, or a reserved header
@@ -293,7 +292,6 @@ def commit_state(
         if not is_repair:
             snapshot = _archive(blobs, base, new, role, collections)
         record, replaced = _next_record(base, new, role, snapshot), _replaced_state(base)
-        commit_id = record.commit
         if not is_repair and (source_header is None or replaced is not None):
             version = history.make_version(replaced, blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
@@ -311,12 +309,9 @@ def commit_state(
             header = header_store.render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot, source_schema)
     except (PreconditionFailed, errors.ConcurrentWriteError):
-        # garbage at worst, and the error says more
+        # garbage at worst, as indices are that were written, and the error says more
         with suppress(Exception):
             _delete_archived(blobs, base, snapshot)
-            # a repeated request may have been refused, as another commit is on top of ours, which is archived
-            if written and not history.is_archived(blobs, base.uuid, commit_id):
-                blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     if base.aborted is not None:
         operation.forget_aborted(blobs, base.aborted)
@@ -568,19 +563,3 @@ def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, to
     except Exception as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
-
-
-def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
-    """Those of the written index files to which the newest state does not refer."""
-    if not written:
-        return []
-    # the answer to our put may be lost and a newer state be built on ours, which still refers to them
-    try:
-        state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    except errors.DatasetNotFoundError:
-        return list(written)
-    except Exception:
-        # unknown: files that stay are garbage at worst
-        return []
-    used = referenced_keys(state)
-    return [key for key in written if key not in used]

@@ -1,7 +1,6 @@
 """The driver for directories: atomic, safe between processes, and never outside of its directory."""
 
 import errno
-import multiprocessing
 import os
 import pickle
 import re
@@ -22,7 +21,7 @@ from storefact import get_store_from_url
 from kartothek_cube.core.store import NoCompareAndSwapWarning, local, open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.core.utils import ensure_store, lazy_store
-from kartothek_cube.testing import CompareAndSwapContract, increment_counter
+from kartothek_cube.testing import CompareAndSwapContract
 
 HEADER = "d.by-dataset-metadata.json"
 TIME = "2020-01-01T01%3A01%3A01"
@@ -378,23 +377,6 @@ def test_readers_see_whole_blobs(blobs, store):
         for _ in range(200):
             assert blobs.get("f") in contents
             assert store.get("f") in contents
-
-
-def increment_in_process(root: str, times: int) -> None:
-    increment_counter(open_blobs(f"hfs://{root}"), times)
-
-
-@pytest.mark.slow("starts processes")
-def test_processes_lose_no_update(blobs, root):
-    blobs.put("counter", b"0")
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=increment_in_process, args=(str(root), 50)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 4
-    assert blobs.get("counter") == b"200"
 
 
 def test_versions_differ_at_the_same_size_or_time(blobs, root):

@@ -3,7 +3,6 @@
 import io
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from simplekv import KeyValueStore
@@ -13,7 +12,7 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import GenericBlobStore
-from kartothek_cube.testing import CompareAndSwapContract, StoreContract, increment_counter
+from kartothek_cube.testing import CompareAndSwapContract, StoreContract
 from tests.support import stores
 from tests.support.cubes import memory
 
@@ -246,24 +245,6 @@ class TestNoSwap:
     def test_reading_does_not_warn(self, store):
         store.put("f", b"1")
         assert open_blobs(store).get_with_token("f")[0] == b"1"
-
-
-def test_race_that_strikes_before_the_comparison():
-    store = stores.FaultyStore(memory())
-    blobs = open_blobs(store)
-    token = blobs.put_if("f", b"1", None)
-    store.fail("get", error=lambda: blobs.put_if("f", b"2", token))
-    with pytest.raises(PreconditionFailed):
-        blobs.put_if("f", b"3", token)
-    assert blobs.get("f") == b"2"
-
-
-def test_slow_memory_loses_no_update():
-    store = stores.LatencyStore(memory(), seconds=0.001)
-    store.put("counter", b"0")
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: increment_counter(open_blobs(store), 5), range(4)))
-    assert store.get("counter") == b"20"
 
 
 @pytest.mark.parametrize(

@@ -283,16 +283,6 @@ def test_a_cleanup_deletes_no_state_before_an_operation(store, monkeypatch, mome
     assert values(store) == [2]
 
 
-def test_a_build_that_dies_can_be_repeated(impatient):
-    store = FaultyStore(memory())
-    assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)
-    with pytest.raises(ValueError, match="Cube cube not found"):
-        api.discover_cube("cube", store)
-    api.build_cube(data(2), CUBE, store)
-    assert values(store) == [2]
-    assert api.verify_cube(CUBE, store).ok
-
-
 def test_a_build_of_less_after_one_that_died():
     store = FaultyStore(memory())
     assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)

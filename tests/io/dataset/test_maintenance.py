@@ -13,8 +13,8 @@ from kartothek_cube.io import eager
 from kartothek_cube.io_components.write import build_index
 from tests.support.crash import stores_after_faults
 from tests.support.factories import local
-from tests.support.stored_files import check_integrity, frame, header, index, keys, labels, snapshot
-from tests.support.stores import CountingStore, FaultyStore
+from tests.support.stored_files import check_integrity, frame, header, index, keys, snapshot
+from tests.support.stores import FaultyStore
 
 PXY = frame(p=[1, 1, 2], x=[1, 2, 3], y=["a", None, "a"])
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
@@ -253,16 +253,3 @@ def test_a_deletion_that_fails(memory, after, fault):
             pass
         assert not store.keys()
     assert headers == (fault == "die" and not after)
-
-
-def test_order_of_deletion(memory):
-    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
-    eager.write_single_partition(memory, "u", PXY)
-    used = [f"u/table/{label}.parquet" for label in labels(memory)]
-    counting = CountingStore(memory())
-    eager.delete_dataset("u", counting)
-    order = [key for method, key in counting.log if method == "delete"]
-    assert order[0] == "u.by-dataset-metadata.json"
-    assert order[-2] == "u/table/_common_metadata"
-    assert order[-1].startswith("u/_tombstones")
-    assert {*used, *(key for key in order if key.startswith("u/indices"))} < set(order[1:-2])

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from simplekv import KeyValueStore
@@ -157,12 +156,6 @@ if os.fork() == 0:
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
     run_python(program, s3_url(), timeout=60)
-
-
-def test_threads(store):
-    store.put("f", b"1")
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(lambda _: store.get("f"), range(100))) == {b"1"}
 
 
 @pytest.mark.parametrize("kind, extra", [("s3", "s3"), ("gs", "gcs"), ("az", "azure"), ("abfss", "azure")])

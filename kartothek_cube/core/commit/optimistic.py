@@ -271,6 +271,7 @@ def commit_state(
     # its header and schema file byte by byte, unless they have to be others.
     written: list[str] = []
     snapshot: str | None = None
+    put: bytes | None = None
     if isinstance(role, Decision):
         role.check(blobs, base)
     # also a damaged dataset, one of an aborted operation, or a reserved header
@@ -307,18 +308,43 @@ def commit_state(
             extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
             new = _unload_indices(new).copy(metadata=metadata, extra=extra)
             header = header_store.render(new, base.header_key)
-        receipt = _put_state(blobs, base, new, header, needed, collections, replaces, snapshot, source_schema)
-    except (PreconditionFailed, errors.ConcurrentWriteError):
-        # garbage at worst, as indices are that were written, and the error says more
+        # schema first: a header must never be there without it. The state before finds its own schema in the
+        # new file, see kartothek_cube.core.schema
+        put = put_schema(blobs, base, new, replaces, source_schema)
+        others = 0 if base.state is None else len(base.state.partition_table)
+        # a dataset that was deleted, or had another table, may have left a schema that is collected now
+        schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
+        # the schema of a first commit is confirmed below, where it can be put again
+        names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
+        names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
+        # files that the header names have to be on disk before it, see BlobStore.flush
+        blobs.flush(needed if snapshot is None else [*needed, snapshot])
+        header_store.check_files(blobs, base.uuid, [*needed, *schema_files], names, others=others)
+        # the content that the new header replaces, unless that is in the other format
+        key = base.header_key
+        old = base.old.content if base.old is not None and base.old.key == key else None
+        token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
+        if base.old is None:
+            _confirm(blobs, base, new, needed)
+        if replaces:
+            _drop_other_format(blobs, base, token)
+    except errors.UnknownOutcomeError:
+        # our header may be there, and needs the schema
+        raise
+    except Exception as error:
+        # the next commit puts the right schema as well, so that a failure here costs nothing
         with suppress(Exception):
-            _delete_archived(blobs, base, snapshot)
+            restore_schema(blobs, base, put)
+        if isinstance(error, PreconditionFailed | errors.ConcurrentWriteError):
+            # garbage at worst, as indices are that were written, and the error says more
+            with suppress(Exception):
+                _delete_archived(blobs, base, snapshot)
         raise
     if base.aborted is not None:
         operation.forget_aborted(blobs, base.aborted)
-    if isinstance(role, Participation):
-        receipt = attrs.evolve(receipt, before=snapshot or "")
-    if source_header is not None and base.state is None and not collections:
-        receipt = attrs.evolve(receipt, final=source_header)
+    before = snapshot if snapshot and isinstance(role, Participation) else ""
+    final = source_header if source_header and base.state is None and not collections else b""
+    receipt = CommitReceipt(base, header, token, put, new, before, final)
     retention = history.snapshot_retention(new.metadata)
     # of a dataset that kept none before, there are none
     kept_some = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) != 0
@@ -382,51 +408,6 @@ def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
     # are listed before the commit looks for its files: what a collection has deleted that finished in between
     # is missing then.
     return {**header_store.list_tombstone_files(blobs, base.uuid), **entries}
-
-
-def _put_state(
-    blobs: BlobStore,
-    base: BaseState,
-    new: DatasetMetadata,
-    header: bytes,
-    files: Sequence[str],
-    collections: dict[str, Any],
-    replaces: bool,
-    snapshot: str | None,
-    schema: bytes | None = None,
-) -> CommitReceipt:
-    """Put schema file and header of a state, and confirm a first header."""
-    put = None
-    try:
-        # schema first: a header must never be there without it. The state before finds its own schema in the
-        # new file, see kartothek_cube.core.schema
-        put = put_schema(blobs, base, new, replaces, schema)
-        others = 0 if base.state is None else len(base.state.partition_table)
-        # a dataset that was deleted, or had another table, may have left a schema that is collected now
-        schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
-        # the schema of a first commit is confirmed below, where it can be put again
-        names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
-        names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
-        # files that the header names have to be on disk before it, see BlobStore.flush
-        blobs.flush(files if snapshot is None else [*files, snapshot])
-        header_store.check_files(blobs, base.uuid, [*files, *schema_files], names, others=others)
-        # the content that the new header replaces, unless that is in the other format
-        key = base.header_key
-        old = base.old.content if base.old is not None and base.old.key == key else None
-        token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
-        if base.old is None:
-            _confirm(blobs, base, new, files)
-        if replaces:
-            _drop_other_format(blobs, base, token)
-    except errors.UnknownOutcomeError:
-        # our header may be there, and needs the schema
-        raise
-    except Exception:
-        # the next commit puts the right schema as well, so that a failure here costs nothing
-        with suppress(Exception):
-            restore_schema(blobs, base, put)
-        raise
-    return CommitReceipt(base, header, token, put, new)
 
 
 def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Sequence[str]) -> None:

@@ -56,19 +56,8 @@ def test_failure_survives_pickle():
     assert "'f' was" in str(error)
 
 
-def test_ensure_store_keeps_a_store():
-    class Unpicklable(WrapperStore):
-        def __reduce__(self):
-            raise RuntimeError("must not be pickled")
-
-    store = Unpicklable(DictStore())
-    assert resolve.ensure_store(store) is store
-    read_only = ReadOnlyDecorator(DictStore())
-    assert resolve.ensure_store(read_only) is read_only
-
-
-@pytest.mark.parametrize("kind", [MinimalStore, MinimalIterStore])
-def test_store_that_is_no_class_of_simplekv(kind):
+@pytest.mark.parametrize("kind", [MinimalStore, MinimalIterStore, lambda: ReadOnlyDecorator(DictStore())])
+def test_stores_stay_as_they_are(kind):
     store = kind()
     assert resolve.ensure_store(store) is store
     assert resolve.ensure_store(lambda: store) is store
@@ -175,8 +164,10 @@ def test_lazy_store_of_store_that_does_not_pickle(error):
         def __reduce__(self):
             raise error("a lock")
 
+    store = Unpicklable(DictStore())
+    assert resolve.ensure_store(store) is store
     with pytest.raises(TypeError, match="Unpicklable cannot be pickled") as caught:
-        resolve.lazy_store(Unpicklable(DictStore()))
+        resolve.lazy_store(store)
     assert isinstance(caught.value.__cause__, error)
 
 

@@ -129,13 +129,6 @@ def test_only_some_are_kept(store):
     assert copies(store) == []
 
 
-def test_history_from_now_on(memory):
-    eager.store_dataframes_as_dataset(memory, "u", [FIRST])
-    eager.keep_dataset_history("u", memory, 2)
-    assert versions(memory) == [1, 2]
-    assert values(memory, as_of=1) == [1]
-
-
 @pytest.mark.parametrize("number", [-1, 1.0, "3", True])
 def test_illegal_number(store, number):
     before = snapshot(store)

@@ -193,6 +193,18 @@ def test_an_operation_that_fails_is_undone_below_notes_of_a_cleanup(store):
     assert api.verify_cube(CUBE, store).ok
 
 
+def test_an_operation_that_fails_stays_below_a_commit_of_other_software(store, caplog):
+    def fail():
+        without_record(store._dstore, "first")
+        raise InjectedError("the second one")
+
+    store.fail("put", key="cube++second.by-dataset", error=fail)
+    with limit_threads(1), pytest.raises(InjectedError):
+        api.append_to_cube(data(2), CUBE, store)
+    assert "dataset cube++first could not be taken back" in caplog.text
+    assert sorted(read_table("cube++first", store)["v_first"]) == [1, 1, 2, 2]
+
+
 def test_an_aborted_build_below_a_later_commit_fails(monkeypatch):
     """Another writer has aborted it, but has deleted its note before the header of the seed was put."""
     store = memory()

@@ -59,7 +59,7 @@ def commit_operation(
     named = {} if record is None else record.participants
     if len(steps) < 2 and all(_takes_part(blobs, uuid, named[uuid]) for uuid in others.intersection(named)):
         committed = {uuid: step(None) for uuid, step in steps.items()}
-        _validate(blobs, validate, [receipt for _, receipt in committed.values()])
+        _validate(blobs, validate, *[receipt for _, receipt in committed.values()])
         return {uuid: state for uuid, (state, _) in committed.items()}
     for _ in header_store.attempts():
         # another writer aborts the operation if this one is too slow
@@ -68,11 +68,14 @@ def commit_operation(
     raise errors.ConcurrentWriteError(coordinator)
 
 
-def _validate(blobs: BlobStore, validate: Callable[[], None], receipts: Sequence[CommitReceipt]) -> None:
+def _validate(blobs: BlobStore, validate: Callable[[], None], *receipts: CommitReceipt) -> None:
+    """Undo commits, of which the first decides, if the datasets are not valid; none below a later commit."""
     try:
         validate()
     except Exception:
-        undo_all(blobs, receipts)
+        for receipt in receipts[:1]:
+            rollback(blobs, receipt)
+        undo_all(blobs, receipts[1:])
         raise
 
 
@@ -111,14 +114,13 @@ def _commit_once(
         if creates and not _confirm(blobs, coordinator, operation_id, receipts):
             rollback(blobs, decided)
             raise operation.OperationAborted(operation_id)
-        # undone from the coordinator on: readers see all of the operation or none
-        _validate(blobs, validate, [decided])
     except errors.UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise
     except Exception:
         undo_all(blobs, receipts)
         raise
+    _validate(blobs, validate, decided, *receipts)
     for receipt in receipts:
         operation.remember_committed(receipt.base.uuid, operation_id)
     for receipt in receipts:

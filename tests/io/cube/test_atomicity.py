@@ -155,24 +155,6 @@ def test_an_operation_that_another_writer_rolls_back_begins_again(store):
     assert values(others, conditions=api.C("x") >= 3) == [2]
 
 
-def test_an_operation_that_another_writer_aborts_begins_again(store):
-    """That one has noted it, and is about to roll back the first dataset."""
-    blobs, aborted = open_blobs(store._dstore), []
-
-    def participation():
-        return operation.read_record(blobs, "cube++first").participation
-
-    def abort():
-        aborted.append(participation().operation)
-        operation.abort_operation(blobs, "cube++first", participation())
-
-    store.fail("put", key="cube++second.by-dataset", error=abort, after=True)
-    with limit_threads(1):
-        api.append_to_cube(data(2), CUBE, store)
-    assert participation().operation not in aborted
-    assert values(store) == [2]
-
-
 def test_an_operation_that_fails_is_undone_below_notes_of_a_cleanup(store):
     blobs, uuid = open_blobs(store._dstore), "cube++first"
 

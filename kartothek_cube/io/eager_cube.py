@@ -193,9 +193,10 @@ def merge_into_cube(
     """
     cube = find_cube(cube, store)
     with runtime.progress_bar("merge", progress):
-        plan = rewrite.plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
-        job = rewrite.merge_cube_job(rewrite.MergeContext(plan, delete_column), data)
-        return execute(job, runtime.available_cores())
+        context = rewrite.plan_merge(
+            cube, store, dataset, metadata, df_serializer, delete_column=delete_column, publish=publish
+        )
+        return execute(rewrite.merge_cube_job(context, data))
 
 
 remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[StoreInput])

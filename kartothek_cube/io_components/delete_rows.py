@@ -127,8 +127,7 @@ class DeleteRows(Generic[StoreT]):
         cube_writes.check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
         plan = cube_writes.plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
         plan = plan.stage(publish=self.publish)
-        stored = RewriteContext.of(plan, datasets).stored
-        context = DeleteContext(plan=plan, stored=stored, query=query.context, seed=seed.context)
+        context = DeleteContext.of(plan, datasets, query=query.context, seed=seed.context)
         tasks = _make_tasks(cube, datasets, query, seed, where)
         finish = partial(rewrite.finish_rewrite, names=_COUNTS, unchanged=True)
         title = f"delete rows of cube {cube.uuid_prefix}"
@@ -196,12 +195,11 @@ def run_delete(context: DeleteContext, task: DeleteTask) -> list[Rewritten]:
         for stored in executor.run_task(context.seed, scan):
             stays = stored.filter(pa.array(_find(stored, cells) < 0))
             keys = keys.filter(pa.array(_find(keys, stays.select(cell)) < 0))
-    blocks = (
+    return [
         _delete_cells(context, block, keys)
         for part in task.partitions
         for block in part.split(context.stored[part.name])
-    )
-    return rewrite.collect_parts(context.plan, blocks)
+    ]
 
 
 def _find(rows: pa.Table, cells: pa.Table) -> Ints:
@@ -338,8 +336,7 @@ class DeleteDatasetRows:
                 # each file by itself, as a dataset may be one large partition
                 files = PartitionFiles.of(spec.name, read.partitions, [np.array([i]) for i in own])
                 tasks.append((files, is_whole))
-        stored = RewriteContext.of(plan, {spec.name: state}).stored
-        context = DeleteFromDatasetContext(plan=plan, stored=stored, where=read.context.where)
+        context = DeleteFromDatasetContext.of(plan, {spec.name: state}, where=read.context.where)
         name, title = "delete_dataset_rows", f"delete rows of dataset {state.uuid}"
         run = run_delete_from_dataset
         return rewrite.rewrite_job(name, title, context, tasks, run, _finish, n_files)
@@ -350,9 +347,7 @@ def run_delete_from_dataset(context: DeleteFromDatasetContext, task: DeleteFiles
     files, is_whole = task
     if is_whole:
         return [_delete_all(context, files)]
-    stored = context.stored[files.name]
-    blocks = (_delete_matches(context, block) for block in files.split(stored))
-    return rewrite.collect_parts(context.plan, blocks)
+    return [_delete_matches(context, block) for block in files.split(context.stored[files.name])]
 
 
 def _delete_matches(context: DeleteFromDatasetContext, block: PartitionFiles) -> Rewritten:

@@ -297,7 +297,7 @@ def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = N
     return write_tasks.write_stream(plan, name, stored, ordered=file_rows is not None)
 
 
-def merge_rows(context: rewrite.MergeContext, rows: NamedBatches) -> rewrite.Rewritten:
+def merge_rows(context: rewrite.MergeContext, rows: NamedBatches) -> list[rewrite.Rewritten]:
     """Merge rows with the stored ones, one physical partition after the other."""
     types = context.spec.types
     tables = kernels.rechunk_by_partition(rows[1], context.keys)
@@ -418,10 +418,9 @@ def merge_frame(context: rewrite.MergeContext, df: DataFrame) -> rewrite.MergeRe
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
     rewrite.check_merge_input(context, _check_frame(df, context.spec.name, context.spec.types))
-    context = attrs.evolve(context, plan=context.plan.with_write_id())
     rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # executors get a frame as batches
-    run: Callable[[rewrite.MergeContext, Any], rewrite.Rewritten] = merge_rows
+    run: Callable[[rewrite.MergeContext, Any], list[rewrite.Rewritten]] = merge_rows
     return execute_on_frames(rewrite.merge_job(context, [(context.spec.name, rows)], run))
 
 

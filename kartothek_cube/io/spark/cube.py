@@ -36,7 +36,7 @@ from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks
 from kartothek_cube.io_components.scan import CHECK_PAGES, read_columns
 from kartothek_cube.io_components.write import build_index, cube_writes, write_commit
-from kartothek_cube.io_components.write.rewrite import CompactCube, MergeContext, MergeResult, plan_merge
+from kartothek_cube.io_components.write.rewrite import CompactCube, MergeResult, plan_merge
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -566,5 +566,8 @@ def merge_into_cube_from_spark(
     <merge: 1 rows inserted, 0 updated, 0 deleted in 1 partition>
     """
     cube = find_cube(cube, store)
-    plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer, publish=publish)
-    return executor.merge_frame(MergeContext(plan, delete_column), df)
+    store = picklable_store(store)
+    context = plan_merge(
+        cube, store, dataset, metadata, df_serializer, delete_column=delete_column, publish=publish
+    )
+    return executor.merge_frame(context, df)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -37,7 +37,7 @@ from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Answer, CountsByDataset, Job, delete_on_failure
 from kartothek_cube.io_components.write import cube_writes, table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, merge_results
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, parquet
 
 T = TypeVar("T")
@@ -61,9 +61,10 @@ class RewriteContext:
     stored: Mapping[str, StoredRows]
 
     @classmethod
-    def of(cls, plan: WritePlan, datasets: Mapping[str, DatasetMetadata]) -> RewriteContext:
+    def of(cls, plan: WritePlan, datasets: Mapping[str, DatasetMetadata], **fields: Any) -> Self:
         """Rewrites of datasets in their current state."""
-        return cls(plan, {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()})
+        stored = {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()}
+        return cls(plan=plan, stored=stored, **fields)
 
 
 @attrs.frozen(eq=False)
@@ -130,19 +131,6 @@ class Rewritten:
     #: numbers for the answer
     counts: pa.Table
 
-    @classmethod
-    def merge(cls, parts: Iterable[Rewritten]) -> Rewritten:
-        """At least one result of a dataset as one; associative."""
-        parts = list(parts)
-        written = [result for part in parts for result in part.written]
-        return cls(
-            parts[0].name,
-            pa.concat_arrays([part.labels for part in parts]),
-            pa.concat_arrays([part.replaces for part in parts]),
-            [merge_results(written)] if written else [],
-            pa.concat_tables([part.counts for part in parts]),
-        )
-
 
 def cut_tasks(members: Sequence[T], total: int) -> list[Sequence[T]]:
     """Physical partitions for each task, of so many in all."""
@@ -170,16 +158,8 @@ def replace_files(
     return Rewritten(block.name, block.files.labels, replaced, written, counts)
 
 
-def collect_parts(plan: WritePlan, parts: Iterable[Rewritten]) -> list[Rewritten]:
-    """The results of the blocks of a task; if one fails, the files of the others are deleted."""
-    collected: list[Rewritten] = []
-    try:
-        collected.extend(parts)
-    except BaseException:
-        # also when the task is cancelled: no commit will ever refer to these files
-        table_writer.delete_uncommitted(plan.store, [result for part in collected for result in part.written])
-        raise
-    return collected
+def _concat(labels: Iterable[pa.StringArray]) -> pa.StringArray:
+    return kernels.to_single_array(pa.chunked_array(list(labels), pa.string()))
 
 
 def finish_rewrite(
@@ -187,27 +167,24 @@ def finish_rewrite(
 ) -> CountsByDataset:
     """Replace partitions of all datasets at once; `unchanged`: if they have no newer files."""
     plan, changes, counts = context.plan, {}, CountsByDataset()
-    files: list[WriteResult] = []
     parts = list(chain.from_iterable(tasks))
     for name in sorted(plan.specs):
         own = [part for part in parts if part.name == name]
         counts[name] = {c: sum(int(pc.sum(part.counts[c]).as_py()) for part in own) for c in names}
-        if not any(len(part.replaces) for part in own):
+        replaces = _concat(part.replaces for part in own)
+        if not len(replaces):
             continue
-        part, stored, spec = Rewritten.merge(own), context.stored[name], plan.specs[name]
-        files += part.written
-        written = spec.merge(part.written)
-        folders = stored.folders(partition.PartitionTable.from_labels(spec.uuid, spec.table, part.replaces))
+        stored, spec = context.stored[name], plan.specs[name]
+        written = spec.merge(result for part in own for result in part.written)
+        folders = stored.folders(partition.PartitionTable.from_labels(spec.uuid, spec.table, replaces))
         # at the place of the newest input, the new file stays older than everything committed since
-        places = dict(zip(folders.to_pylist(), part.replaces.to_pylist(), strict=True))
+        places = dict(zip(folders.to_pylist(), replaces.to_pylist(), strict=True))
         columns = tuple(c for c in stored.keys if c in spec.partition_on)
-        requires = (UnchangedPartitions(columns, folders.unique(), part.replaces),) if unchanged else ()
+        requires = (UnchangedPartitions(columns, folders.unique(), replaces),) if unchanged else ()
         new = pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()])
-        spec = spec.evolve_change(
-            replaces=part.replaces, replaces_at=new, merge_schema=True, requires=requires
-        )
+        spec = spec.evolve_change(replaces=replaces, replaces_at=new, merge_schema=True, requires=requires)
         changes[name] = spec.change_set(written, plan.info)
-    with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, files)):
+    with delete_on_failure(partial(table_writer.delete_attempts, plan)):
         datasets = write_commit.commit_datasets(plan, changes, open_blobs(plan.store))
     return cast("CountsByDataset", datasets) if plan.staged_id else counts
 
@@ -231,6 +208,7 @@ def rewrite_job(
         tasks=tasks,
         run=run,
         finish=partial(finish, context),
+        discard=partial(table_writer.delete_attempts, context.plan),
         steps=("prepare", "partition", "commit"),
         is_parallel=True,
         files=n_files,
@@ -353,7 +331,7 @@ def compact_files_job(cube: Cube, store: StoreInput, keys: Set[str]) -> Job[Coun
 def run_compact(context: RewriteContext, task: PartitionFiles) -> list[Rewritten]:
     """Write the visible rows of physical partitions, each as one file."""
     stored = context.stored[task.name]
-    return collect_parts(context.plan, (_compact_block(context, stored, part) for part in task.split(stored)))
+    return [_compact_block(context, stored, block) for block in task.split(stored)]
 
 
 def _compact_block(context: RewriteContext, stored: StoredRows, block: PartitionFiles) -> Rewritten:
@@ -420,13 +398,12 @@ _ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
 _MERGE_COUNTS = pa.schema([("partition", pa.string()), *((name, pa.int64()) for name in _ROWS)])
 
 
-@attrs.frozen
-class MergeContext:
+@attrs.frozen(kw_only=True)
+class MergeContext(RewriteContext):
     """A planned merge into one dataset."""
 
-    plan: WritePlan
     #: column of the input that marks cells to delete
-    delete_column: str | None = None
+    delete_column: str | None
 
     @property
     def spec(self) -> WriteSpec:
@@ -434,9 +411,9 @@ class MergeContext:
         return self.plan.spec
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def keys(self) -> list[str]:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
-        return tuple(c for c in self.plan.cube.partition_columns if c in self.spec.types)
+        return self.stored[self.spec.name].keys
 
 
 @attrs.frozen
@@ -485,15 +462,17 @@ def plan_merge(
     metadata: Mapping[str, object] | None = None,
     df_serializer: Any = None,
     *,
+    delete_column: str | None = None,
     publish: bool = True,
-) -> WritePlan:
+) -> MergeContext:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
     existing = cube_writes.load_datasets(cube, store)
     name = cube.seed_dataset if dataset is None else arguments.parse_name("dataset", dataset)
     datasets = {name: existing[name] for name in discover.choose_datasets(cube, name, existing)}
     user = None if metadata is None else dict.fromkeys(datasets, metadata)
     plan = cube_writes.plan_existing("merge", cube, store, datasets, user, df_serializer)
-    return attrs.evolve(plan, keep_empty=True, commit_all=True).stage(publish=publish)
+    plan = attrs.evolve(plan, keep_empty=True, commit_all=True).stage(publish=publish)
+    return MergeContext.of(plan, datasets, delete_column=delete_column)
 
 
 # -- checks --------------------------------------------------------------------------------------------------
@@ -545,15 +524,14 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
 # -- run -----------------------------------------------------------------------------------------------------
 
 
-def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> Rewritten:
+def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> list[Rewritten]:
     """Merge tables of whole physical partitions with the stored rows; no commit."""
     spec = context.spec
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
     stored = StoredRows.of(spec, state)
     files = _positions_by_value(stored.folders(state.partition_table))
-    blocks = (part for table in tables for part in _merge_table(context, stored, state, files, table))
-    return _merge_parts(context, collect_parts(context.plan, blocks))
+    return [part for table in tables for part in _merge_table(context, stored, state, files, table)]
 
 
 def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
@@ -650,45 +628,31 @@ def _merge_counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.T
     return pa.table([pa.array(folders, pa.string()), *map(pa.array, columns)], schema=_MERGE_COUNTS)
 
 
-def _merge_parts(context: MergeContext, parts: Iterable[Rewritten]) -> Rewritten:
-    nothing = pa.array([], pa.string())
-    empty = Rewritten(context.spec.name, nothing, nothing, [], _MERGE_COUNTS.empty_table())
-    return Rewritten.merge([empty, *parts])
-
-
 # -- finish --------------------------------------------------------------------------------------------------
 
 
-def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResult:
+def finish_merge(context: MergeContext, tasks: Iterable[Iterable[Rewritten]]) -> MergeResult:
     """Commit what tasks wrote, if no other writer changed the partitions that they read."""
-    merged = _merge_parts(context, parts)
-    counts = merged.counts.combine_chunks().sort_by("partition")
-    folders = counts.column("partition").combine_chunks().cast(pa.string())
-    requires = (UnchangedPartitions(context.keys, folders, merged.labels),)
+    parts, name = list(chain.from_iterable(tasks)), context.spec.name
+    counts = pa.concat_tables([_MERGE_COUNTS.empty_table(), *(part.counts for part in parts)])
+    counts = counts.combine_chunks().sort_by("partition")
+    labels, replaces = _concat(part.labels for part in parts), _concat(part.replaces for part in parts)
+    folders = kernels.to_single_array(counts.column("partition"))
+    requires = (UnchangedPartitions(tuple(context.keys), folders, labels),)
     # without replaced partitions it might be another dataset of that name
-    merges = len(merged.replaces) > 0
-    plan = context.plan.evolve_changes(replaces=merged.replaces, requires=requires, merge_schema=merges)
-    with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, merged.written)):
-        datasets = write_commit.finish_write(plan, [{merged.name: result} for result in merged.written])
-    return cast("MergeResult", datasets) if plan.staged_id else MergeResult(datasets[merged.name], counts)
+    merges = len(replaces) > 0
+    plan = context.plan.evolve_changes(replaces=replaces, requires=requires, merge_schema=merges)
+    written = [{name: result} for part in parts for result in part.written]
+    datasets = write_commit.finish_write(plan, written)
+    return cast("MergeResult", datasets) if plan.staged_id else MergeResult(datasets[name], counts)
 
 
 def merge_job(
-    context: MergeContext, tasks: Iterable[Any], run: Callable[[MergeContext, Any], Rewritten]
+    context: MergeContext, tasks: Sequence[TaskT], run: Callable[[MergeContext, TaskT], list[Rewritten]]
 ) -> Job[MergeResult]:
     """Merge the rows of physical partitions in independent tasks, then commit once."""
-    cube = context.plan.cube
-    return Job(
-        name="merge_cube",
-        description=f"merge into cube {cube.uuid_prefix}: {context.spec.name}",
-        context=attrs.evolve(context, plan=context.plan.without_commit_state()),
-        tasks=tasks,
-        run=run,
-        finish=partial(finish_merge, context),
-        merge=partial(_merge_parts, context),
-        discard=partial(table_writer.delete_attempts, context.plan),
-        steps=("prepare", "write", "commit"),
-    )
+    description = f"merge into cube {context.plan.cube.uuid_prefix}: {context.spec.name}"
+    return rewrite_job("merge_cube", description, context, tasks, run, finish_merge, 0)
 
 
 def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:

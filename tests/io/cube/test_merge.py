@@ -257,7 +257,7 @@ def test_the_schema_is_updated_meanwhile(store, before_commit, change, start):
 @pytest.fixture
 def deletion(store):
     """A job that deletes all rows of a partition, after its tasks."""
-    context = rewrite.MergeContext(rewrite.plan_merge(CUBE, store), "drop")
+    context = rewrite.plan_merge(CUBE, store, delete_column="drop")
     job = rewrite.merge_cube_job(context, frame(0, 4).assign(drop=True))
     parts = [job.run(job.context, task) for task in job.tasks]
     return lambda: job.finish(parts)

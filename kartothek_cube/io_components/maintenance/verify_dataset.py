@@ -584,17 +584,20 @@ def _check_file(
     problems += _cell_problems(context, key, table)
     problems += _name_problems(context, label, key, table)
     entries, statistics = {}, None
+    first, labels = np.zeros(1, np.int64), pa.array([label])
     for column in context.indices:
         # the file has another type, which is reported already
         with suppress(pa.ArrowException):
             if column in table.column_names:
                 dtype = context.schema.field(column).type
-                entries[column] = table_writer.index_entries_of(column, [label], [table], dtype)
+                values = table.column(column).cast(dtype)
+                entries[column] = table_writer.index_entries(values, first, labels, dtype)
     present = {*table.column_names}
     columns = [context.schema.field(c) for c in context.statistics if c in present]
     if columns:
         with suppress(pa.ArrowException):
-            statistics = table_writer.statistics_of_files([table], pa.array([label]), pa.schema(columns))
+            typed = {field.name: table.column(field.name).cast(field.type) for field in columns}
+            statistics = pruning.collect_statistics(typed, first, labels)
     return VerifyResult(tuple(problems), rows=rows, entries=entries, statistics=statistics)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, errors, evolution, expressions, history, index
+from kartothek_cube.core import arguments, errors, expressions, history, index
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import consistency, discover
@@ -17,63 +17,48 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.pruning import STATISTICS, statistics_columns
+from kartothek_cube.core.pruning import STATISTICS, collect_statistics, statistics_columns
 from kartothek_cube.core.schema import long_types, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
-from kartothek_cube.io_components import runtime, scan
+from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.arguments import check_new_indices, dataset_factory, normalize_arg
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
-from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
-from kartothek_cube.io_components.write.write_plan import WriteResult, Written, merge_results, merge_writes
+from kartothek_cube.io_components.write.stored_rows import StoredRows
+from kartothek_cube.io_components.write.write_plan import (
+    WriteResult,
+    WriteSpec,
+    Written,
+    merge_results,
+    merge_writes,
+)
 
 
-@attrs.frozen
-class IndexContext:
-    """State shared by all tasks that build indices."""
-
-    store: StoreFactory
-    uuid: str
-    #: per table those of the columns to index that it has
-    columns: Mapping[str, tuple[str, ...]]
-    types: Mapping[str, pa.DataType]
-    #: types of their values in index files, where these differ
-    file_types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
-    #: how to read files that were written before a change of the schema
-    mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
-
-
-def plan_index_build(
-    dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
-) -> tuple[IndexContext, list[PartitionTable]]:
-    """Plan to add indices, or to rebuild existing ones; each task reads some partitions."""
-    current = dataset.dataset_metadata
-    check_new_indices(current.uuid, columns, current.partition_keys)
-    blobs = open_blobs(dataset.store_factory)
-    if current.schema is not None:
-        schemas = {current.table_name: current.schema}
+def _plan_tables(dataset: DatasetMetadata, store: StoreFactory, columns: Sequence[str]) -> list[StoredRows]:
+    """The tables of a dataset, each with the columns to index that it has."""
+    check_new_indices(dataset.uuid, columns, dataset.partition_keys)
+    blobs = open_blobs(store)
+    if dataset.schema is not None:
+        schemas = {dataset.table_name: dataset.schema}
     else:
-        schemas = {table: read_schema_metadata(current.uuid, blobs, table) for table in current.tables}
+        schemas = {table: read_schema_metadata(dataset.uuid, blobs, table) for table in dataset.tables}
     stored = {name for schema in schemas.values() for name in schema.names}
-    where = f"Column(s) to index could not be found in dataset {current.uuid!r}: "
+    where = f"Column(s) to index could not be found in dataset {dataset.uuid!r}: "
     errors.check_names(where, "column", columns, stored, error=RuntimeError)
-    by_table = {
-        table: tuple(column for column in columns if column in set(schema.names))
-        for table, schema in schemas.items()
-    }
-    types = {c: schemas[table].field(c).type for table, own in by_table.items() for c in own}
-    for column, dtype in types.items():
-        if pa.types.is_nested(dtype) or pa.types.is_null(dtype):
-            reason = "nested values have no order" if pa.types.is_nested(dtype) else "all values are null"
-            raise NotImplementedError(
-                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: {reason}"
-            )
-    file_types, mapping = _file_types(current, columns, blobs), current.column_mapping
-    context = IndexContext(dataset.store_factory, current.uuid, by_table, types, file_types, mapping)
-    partitions = current.partition_table
-    size = partitions_per_task or max(len(partitions), 1)
-    return context, [partitions.take(rows) for rows in runtime.batched(range(len(partitions)), size)]
+    tables = []
+    for table, schema in schemas.items():
+        own = tuple(column for column in columns if column in set(schema.names))
+        for column in own:
+            dtype = schema.field(column).type
+            if pa.types.is_nested(dtype) or pa.types.is_null(dtype):
+                reason = "nested values have no order" if pa.types.is_nested(dtype) else "all values are null"
+                raise NotImplementedError(
+                    f"Cannot index dataset {dataset.uuid} by column {column} of type {dtype}: {reason}"
+                )
+        spec = WriteSpec(store, dataset.uuid, table, tuple(dataset.partition_keys), own)
+        tables.append(StoredRows(spec, schema.internal(), dataset.column_mapping))
+    return tables
 
 
 def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobStore) -> dict[str, pa.DataType]:
@@ -93,39 +78,38 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
     return {column: types[column] for column in columns if column in types}
 
 
-def run_index_build(context: IndexContext, partitions: PartitionTable) -> WriteResult:
+def run_index_build(tables: Sequence[StoredRows], partitions: PartitionTable) -> WriteResult:
     """Collect the index entries of some partitions; only the columns to index are read."""
-    blobs, labels = open_blobs(context.store), partitions.labels.to_pylist()
-    parts: list[dict[str, IndexUpdate]] = [{}]
-    for table, columns in context.columns.items():
-        if columns:
-            files = partitions.files[table].to_pylist()
-            tables = list(scan.read_files(blobs, files, columns, mapping=context.mapping))
-            parts.append({c: index_entries_of(c, labels, tables, context.types[c]) for c in columns})
-    return merge_results([_result(context, part) for part in parts])
+    return tables[0].spec.merge(
+        WriteResult(spec.uuid, spec.table, indices=stored.read_indices(partitions, spec.indices))
+        for stored in tables
+        if (spec := stored.spec).indices
+    )
 
 
-def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteResult:
-    return WriteResult(context.uuid, next(iter(context.columns)), indices=indices)
-
-
-def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) -> DatasetMetadata:
-    """Commit the indices."""
-    columns = {c for names in context.columns.values() for c in names}
-    nothing = {c: IndexUpdate.empty(context.types[c], context.file_types.get(c)) for c in columns}
-    merged = merge_results([_result(context, nothing), *results])
-    change = merged.change_set(new_indices=frozenset(columns), info=history.describe_operation("build_index"))
-    dataset, _ = optimistic.commit(open_blobs(context.store), change, partial(_read_back, context))
+def finish_index_build(
+    tables: Sequence[StoredRows], file_types: Mapping[str, pa.DataType], results: Iterable[WriteResult]
+) -> DatasetMetadata:
+    """Commit the indices; with the types of their values in index files, where these differ."""
+    types = {c: stored.schema.field(c).type for stored in tables for c in stored.spec.indices}
+    nothing = {c: IndexUpdate.empty(dtype, file_types.get(c)) for c, dtype in types.items()}
+    first = tables[0].spec
+    merged = merge_results([WriteResult(first.uuid, first.table, indices=nothing), *results])
+    change = merged.change_set(new_indices=frozenset(types), info=history.describe_operation("build_index"))
+    dataset, _ = optimistic.commit(open_blobs(first.store), change, partial(_read_back, tables))
     return dataset
 
 
-def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
+def _read_back(tables: Sequence[StoredRows], column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of partitions that were added after the indices were planned."""
-    indexed = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
-    added = [PartitionTable.from_labels(context.uuid, table, labels) for table in indexed]
+    specs = [stored.spec for stored in tables]
+    added = [PartitionTable.from_labels(spec.uuid, spec.table, labels) for spec in specs]
     files = {table: keys for partitions in added for table, keys in partitions.files.items()}
-    result = run_index_build(attrs.evolve(context, columns=indexed), PartitionTable(added[0].labels, files))
-    return result.indices[column]
+    indexed = [
+        attrs.evolve(stored, spec=attrs.evolve(spec, indices=(column,) if column in spec.indices else ()))
+        for stored, spec in zip(tables, specs, strict=True)
+    ]
+    return run_index_build(indexed, PartitionTable(added[0].labels, files)).indices[column]
 
 
 @attrs.frozen
@@ -175,15 +159,17 @@ class BuildDatasetIndices:
         if self.columns is None:
             raise TypeError("columns is one or several names (str), got None")
         columns = arguments.parse_names("columns", normalize_arg("columns", self.columns))
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
-        context, tasks = plan_index_build(dataset, columns, blocksize)
+        factory = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset, store = factory.dataset_metadata, factory.store_factory
+        tables, partitions = _plan_tables(dataset, store, columns), dataset.partition_table
+        size = blocksize or max(len(partitions), 1)
         return Job(
             name="build_indices",
-            description=f"index dataset {context.uuid}",
-            context=context,
-            tasks=tasks,
+            description=f"index dataset {dataset.uuid}",
+            context=tables,
+            tasks=[partitions.take(rows) for rows in runtime.batched(range(len(partitions)), size)],
             run=run_index_build,
-            finish=partial(finish_index_build, context),
+            finish=partial(finish_index_build, tables, _file_types(dataset, columns, open_blobs(store))),
             merge=merge_results,
             steps=("prepare", "read", "commit"),
         )
@@ -270,28 +256,21 @@ def statistics_job(
     blocksize: int | None = None,
 ) -> Job[dict[str, DatasetMetadata]]:
     """Read columns of datasets, then commit their statistics."""
-    contexts = {
-        name: IndexContext(
-            runtime.store_factory(store),
-            dataset.uuid,
-            {dataset.table_name: tuple(columns[name])},
-            {column: consistency.arrow_schema(dataset).field(column).type for column in columns[name]},
-            mapping=dataset.column_mapping,
-        )
-        for name, dataset in datasets.items()
-    }
-    tables = {name: datasets[name].partition_table for name, context in contexts.items() if context.types}
+    stored, tasks = {}, []
+    for name, dataset in datasets.items():
+        keys, own = tuple(dataset.partition_keys), tuple(columns[name])
+        factory, table = runtime.store_factory(store), dataset.partition_table
+        spec = WriteSpec(factory, dataset.uuid, dataset.table_name, keys, statistics=own)
+        stored[name] = StoredRows.of(spec, dataset)
+        batches = runtime.batched(range(len(table)), blocksize or _FILES_PER_TASK) if own else []
+        tasks += [(name, table.take(rows)) for rows in batches]
     return Job(
         name=_OPERATION,
         description=f"column statistics of {title}",
-        context=contexts,
-        tasks=[
-            (name, table.take(rows))
-            for name, table in tables.items()
-            for rows in runtime.batched(range(len(table)), blocksize or _FILES_PER_TASK)
-        ],
+        context=stored,
+        tasks=tasks,
         run=_collect_statistics,
-        finish=partial(_finish_statistics, contexts),
+        finish=partial(_finish_statistics, stored),
         merge=merge_writes,
         steps=("prepare", "read", "commit"),
         is_parallel=True,
@@ -311,28 +290,26 @@ def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str]) -> None:
             raise NotImplementedError(f"{where}values of type {dtype} cannot be compared")
 
 
-def _collect_statistics(contexts: Mapping[str, IndexContext], task: tuple[str, PartitionTable]) -> Written:
+def _collect_statistics(stored: Mapping[str, StoredRows], task: tuple[str, PartitionTable]) -> Written:
     """Read the statistics of some partitions of a dataset; only the columns that have them are read."""
-    name, partitions = task
-    context = contexts[name]
-    ((table, columns),) = context.columns.items()
-    keys, schema = partitions.files[table].to_pylist(), pa.schema(list(context.types.items()))
-    tables = list(scan.read_files(open_blobs(context.store), keys, columns, mapping=context.mapping))
-    statistics = statistics_of_files(tables, partitions.labels, schema)
-    return {name: attrs.evolve(_result(context, {}), statistics=statistics)}
+    name, files = task
+    spec = stored[name].spec
+    columns, starts = stored[name].read_columns(files, spec.statistics)
+    statistics = collect_statistics(columns, starts, files.labels)
+    return {name: WriteResult(spec.uuid, spec.table, statistics=statistics)}
 
 
 def _finish_statistics(
-    contexts: Mapping[str, IndexContext], results: Iterable[Written]
+    stored: Mapping[str, StoredRows], results: Iterable[Written]
 ) -> dict[str, DatasetMetadata]:
     """Commit the statistics dataset by dataset; right ones of some datasets do no harm without the others."""
-    nothing = pa.table({index.PARTITION: pa.array([], pa.string())})
-    empty = {name: attrs.evolve(_result(c, {}), statistics=nothing) for name, c in contexts.items()}
-    states = {}
+    nothing, states = pa.table({index.PARTITION: pa.array([], pa.string())}), {}
+    specs = {name: each.spec for name, each in stored.items()}
+    empty = {name: WriteResult(spec.uuid, spec.table, statistics=nothing) for name, spec in specs.items()}
     for name, result in merge_writes([empty, *results]).items():
-        metadata, info = {STATISTICS: sorted(contexts[name].types)}, history.describe_operation(_OPERATION)
+        metadata, info = {STATISTICS: sorted(specs[name].statistics)}, history.describe_operation(_OPERATION)
         change = result.change_set(metadata=metadata, merge_metadata=_add_columns, info=info)
-        blobs = open_blobs(contexts[name].store)
+        blobs = open_blobs(specs[name].store)
         states[name] = publish_committed(blobs, optimistic.commit(blobs, change)[0])
     return states
 

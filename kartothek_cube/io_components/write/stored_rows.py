@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import arguments, clock, errors, evolution, history, pandas_conversion
 from kartothek_cube.core import contract as contracts
-from kartothek_cube.core.arrow import Mask, same_type, to_numpy
+from kartothek_cube.core.arrow import Ints, Mask, same_type, to_numpy
 from kartothek_cube.core.commit import optimistic
-from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, WriteMode
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, UnchangedPartitions, WriteMode
 from kartothek_cube.core.contract import CellsInSeed, Contract, ContractRule, Fresh, RowCount, Violations
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
@@ -29,6 +29,7 @@ from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
+from kartothek_cube.io_components.write.table_writer import index_entries
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WriteResult, WriteSpec
 
 
@@ -81,6 +82,19 @@ class StoredRows:
                 table = table.append_column(column, values.take(owner))
         metadata = pandas_conversion.with_pandas_metadata(table.schema, extensions).metadata
         return FileRows(table.replace_schema_metadata(metadata), lengths)
+
+    def read_columns(
+        self, files: PartitionTable, names: Sequence[str]
+    ) -> tuple[dict[str, pa.ChunkedArray], Ints]:
+        """Columns of all rows in the types of the dataset, and the number of the first row of each file."""
+        rows, lengths = self.read(files, names)
+        columns = {name: rows.column(name).cast(self.schema.field(name).type) for name in names}
+        return columns, np.cumsum(lengths) - lengths
+
+    def read_indices(self, files: PartitionTable, names: Sequence[str]) -> dict[str, IndexUpdate]:
+        """Index entries of columns, which the files hold."""
+        columns, starts = self.read_columns(files, names)
+        return {name: index_entries(c, starts, files.labels, c.type) for name, c in columns.items()}
 
     def folders(self, files: PartitionTable) -> pa.StringArray:
         """Values of the partition columns of the cube, as in labels, of each file."""

@@ -327,16 +327,6 @@ def index_entries(
     return IndexUpdate(index.IndexColumns.from_mask(distinct, labels, is_entry), labels)
 
 
-def index_entries_of(
-    column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
-) -> IndexUpdate:
-    """Index entries of partitions, from one table per label in the same order."""
-    columns = [table.column(column).cast(dtype) for table in tables]
-    starts = np.cumsum([0, *map(len, columns)])[:-1]
-    values = pa.chunked_array([chunk for rows in columns for chunk in rows.chunks], type=dtype)
-    return index_entries(values, starts.astype(np.int64), pa.array(labels, pa.string()), dtype)
-
-
 def statistics_of(
     spec: WriteSpec, table: pa.Table, starts: Ints, labels: pa.StringArray, schema: SchemaWrapper
 ) -> pa.Table | None:
@@ -346,13 +336,6 @@ def statistics_of(
     known = {*table.column_names}.intersection(schema.names)
     types = {c: widen(schema.field(c).type) for c in spec.statistics if c in known}
     return collect_statistics({c: table.column(c).cast(dtype) for c, dtype in types.items()}, starts, labels)
-
-
-def statistics_of_files(tables: Sequence[pa.Table], labels: pa.StringArray, schema: pa.Schema) -> pa.Table:
-    """Statistics of the columns of a schema, from one table per label in the same order."""
-    starts = np.cumsum([0, *map(len, tables)])[:-1].astype(np.int64)
-    rows = pa.concat_tables(pa.table({f.name: t.column(f.name).cast(f.type) for f in schema}) for t in tables)
-    return collect_statistics(dict(zip(rows.column_names, rows.columns, strict=True)), starts, labels)
 
 
 # -- files of a failed write ------------------------------------------------------------------------------

@@ -23,12 +23,12 @@ from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
-from kartothek_cube.io_components import arguments, dataset_read, scan
+from kartothek_cube.io_components import arguments, dataset_read
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.write import table_writer, write_plan
-from kartothek_cube.io_components.write.stored_rows import ValuesKept, check_write
+from kartothek_cube.io_components.write.stored_rows import StoredRows, ValuesKept, check_write
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
@@ -474,6 +474,6 @@ def _read_index_entries(blobs: BlobStore, change: ChangeSet, column: str, labels
     own = added.files[table].to_pylist() if len(added) else []
     keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
     dataset = DatasetMetadata.load_from_store(change.uuid, blobs)
-    dtype = consistency.arrow_schema(dataset).field(column).type
-    tables = scan.read_files(blobs, keys, [column], mapping=dataset.column_mapping)
-    return table_writer.index_entries_of(column, labels, tables, dtype)
+    spec = WriteSpec(store_factory(blobs), change.uuid, table, tuple(dataset.partition_keys))
+    files = PartitionTable(pa.array(labels), {table: pa.array(keys)})
+    return StoredRows.of(spec, dataset).read_indices(files, [column])[column]

@@ -10,7 +10,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
-from kartothek_cube.io_components.write import build_index
+from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from tests.support.crash import stores_after_faults
 from tests.support.factories import local
 from tests.support.stored_files import check_integrity, frame, header, index, keys, snapshot
@@ -91,20 +91,18 @@ def test_columns_that_cannot_be_indexed(memory, columns, error, text):
 def test_only_the_columns_of_the_index_are_read(memory):
     """Tasks of one partition each, run out of order, give the same indices as one task."""
     eager.store_dataframes_as_dataset(memory, "u", [PXY, PXY], partition_on="p")
-    factory = DatasetFactory("u", memory)
-    context, tasks = build_index.plan_index_build(factory, ["x", "y"], partitions_per_task=1)
-    assert len(tasks) == 4
-    results = [build_index.run_index_build(context, task) for task in reversed(tasks)]
-    build_index.finish_index_build(context, results)
+    job = BuildDatasetIndices(memory, "u", ["x", "y"]).job(1)
+    assert len(job.tasks) == 4
+    job.finish([job.run(job.context, task) for task in reversed(job.tasks)])
     check_integrity(memory)
 
 
 def test_partitions_that_come_and_go_while_indices_are_built(memory):
     eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
-    context, tasks = build_index.plan_index_build(DatasetFactory("u", memory), ["x"])
-    results = [build_index.run_index_build(context, task) for task in tasks]
+    job = BuildDatasetIndices(memory, "u", ["x"]).job()
+    results = [job.run(job.context, task) for task in job.tasks]
     eager.update_dataset_from_dataframes([PXY.assign(x=7)], memory, "u", delete_scope=[{"p": 1}])
-    build_index.finish_index_build(context, results)
+    job.finish(results)
     check_integrity(memory)
 
 

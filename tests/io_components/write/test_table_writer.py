@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager import store_dataframes_as_dataset
-from kartothek_cube.io_components.write.build_index import plan_index_build
-from kartothek_cube.io_components.write.table_writer import index_entries_of, write_table
+from kartothek_cube.io.eager import build_dataset_indices, store_dataframes_as_dataset
+from kartothek_cube.io_components.write.table_writer import index_entries, write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec
 from kartothek_cube.io_components.write.write_tasks import write_dataset_input
 from kartothek_cube.serialization import ParquetSerializer
@@ -40,7 +38,7 @@ def test_nested_values_have_no_order(store_factory, use, values):
 def test_nested_columns_get_no_index_later(store_factory):
     store_dataframes_as_dataset(store_factory, "uuid", [pa.table({"x": NESTED[0], "y": [1, 2]})])
     with pytest.raises(NotImplementedError, match="Cannot index dataset uuid by column x of type list"):
-        plan_index_build(DatasetFactory("uuid", store_factory), ["x", "y"])
+        build_dataset_indices(store_factory, "uuid", ["x", "y"])
 
 
 @pytest.mark.parametrize("values", NESTED, ids=["list", "struct", "map"])
@@ -74,7 +72,8 @@ def test_index_has_each_value_with_its_partitions(dtype, data):
     labels = [f"p={number}/a" for number in range(len(partitions))]
     stored = pa.string() if pa.types.is_null(dtype) or pa.types.is_dictionary(dtype) else dtype
     repeated = [pa.array(part, dtype).take(np.tile(np.arange(len(part)), times)) for part in partitions]
-    index = index_entries_of("x", labels, [pa.table({"x": part}) for part in repeated], stored).entries
+    starts = np.cumsum([0, *map(len, repeated)])[:-1]
+    index = index_entries(pa.chunked_array(repeated), starts, pa.array(labels), stored).entries
     found = {value for part in partitions for value in part if value is not None and value == value}
     pairs = list(zip(labels, partitions, strict=True))
     has = {value: [label for label, part in pairs if value in part] for value in found}
@@ -84,8 +83,8 @@ def test_index_has_each_value_with_its_partitions(dtype, data):
 
 def test_index_of_unsorted_cells_that_are_in_one_partition_each():
     cells = np.random.default_rng(0).permutation(100_000)
-    tables = [pa.table({"x": part}) for part in np.split(cells, 20)]
-    index = index_entries_of("x", [f"{number:02}" for number in range(20)], tables, pa.int64()).entries
+    starts, labels = np.arange(0, 100_000, 5_000), pa.array([f"{number:02}" for number in range(20)])
+    index = index_entries(pa.chunked_array([cells]), starts, labels, pa.int64()).entries
     assert index.values.to_pylist() == list(range(100_000))
     assert index.entry_labels().to_pylist() == [f"{n:02}" for n in np.argsort(cells) // 5_000]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
+from itertools import chain
 from typing import Any, Self
 
 import attrs
@@ -218,22 +219,19 @@ def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[st
     if not rules or result is None or result.schema is None or not len(result.labels):
         return change
     written = _Files(spec, result.schema.internal(), files=result.partitions())
-    cell = [*written.keys, *written.cell]
-    rows = written.rows([*cell, *spec.contract.columns])
+    counts = [rule for rule in rules if isinstance(rule, RowCount)]
+    others = [rule for rule in rules if not isinstance(rule, RowCount)]
     seed = _after(spec, changes, spec.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
-    for rule in rules:
-        if isinstance(rule, RowCount):
-            after, labels = _after(spec, changes, spec.name)
-            after = after.beside(written)
-            if change.mode is WriteMode.UPDATE:
-                folders = written.folders_by(written.partition_keys).unique()
-                unchanged = UnchangedPartitions(written.partition_keys, folders, labels)
-                change = attrs.evolve(change, requires=(*change.requires, unchanged))
-            found = _find_in_partitions([rule], after, None)
-        else:
-            found = _find_in_write(rule, rows, cell, None if seed is None else seed.beside(written))
-        for violations in found:
-            raise violations.error(spec.uuid)
+    found = _find_in_partitions(others, written, seed, visible=False)
+    if counts:
+        after, labels = _after(spec, changes, spec.name)
+        found = chain(found, _find_in_partitions(counts, after.beside(written), None))
+        if change.mode is WriteMode.UPDATE:
+            folders = written.folders_by(written.partition_keys).unique()
+            unchanged = UnchangedPartitions(written.partition_keys, folders, labels)
+            change = attrs.evolve(change, requires=(*change.requires, unchanged))
+    for violations in found:
+        raise violations.error(spec.uuid)
     return change
 
 
@@ -257,35 +255,31 @@ def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tupl
     return after, files.files.labels
 
 
-def _find_in_write(
-    rule: ContractRule, rows: pa.Table, cell: list[str], seed: _Files | None
-) -> Iterator[Violations]:
-    """Violations of a rule of the rows of a write, or of stored ones."""
+def _find_cells(
+    rule: ContractRule, rows: pa.Table, cell: list[str], block: _Files, seed: _Files | None
+) -> Violations | None:
+    """Rows of some files whose cell another row has, or the seed lacks."""
     mask = np.zeros(len(rows), bool)
     if isinstance(rule, contracts.UniqueCells):
         codes = kernels.group_codes([rows.column(c) for c in cell], len(rows))
         mask = np.bincount(codes)[codes] > 1
     elif isinstance(rule, CellsInSeed) and seed is not None:
-        cells = seed.rows(cell)
+        cells = seed.beside(block).rows(cell)
         columns = [c for c in cell if c in cells.column_names]
         of_rows, of_seed = ([table.column(c) for c in columns] for table in (rows, cells))
         mask = kernels.lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
-    elif isinstance(rule, Fresh):
-        yield from _find_old(rule, _newest(rule, rows), len(rows))
-    violations = contracts.find_violations(rule, rows, mask, cell)
-    if violations is not None:
-        yield violations
+    return contracts.find_violations(rule, rows, mask, cell)
 
 
-def _newest(rule: Fresh, rows: pa.Table) -> pd.Timestamp | None:
-    """The newest time of some rows, in UTC."""
+def _newest(rule: Fresh, rows: pa.Table) -> list[pd.Timestamp]:
+    """The newest time of some rows, in UTC; none where all are null."""
     if rule.column not in rows.column_names:
-        return None
+        return []
     newest = pc.max(rows.column(rule.column).combine_chunks()).as_py()
     if newest is None:
-        return None
+        return []
     time = pd.Timestamp(newest)
-    return time.tz_localize(UTC) if time.tzinfo is None else time.tz_convert(UTC)
+    return [time.tz_localize(UTC) if time.tzinfo is None else time.tz_convert(UTC)]
 
 
 def _find_old(rule: Fresh, newest: pd.Timestamp | None, n_rows: int) -> Iterator[Violations]:
@@ -296,24 +290,25 @@ def _find_old(rule: Fresh, newest: pd.Timestamp | None, n_rows: int) -> Iterator
 
 
 def _find_in_partitions(
-    rules: Iterable[ContractRule], files: _Files, seed: _Files | None
+    rules: Sequence[ContractRule], files: _Files, seed: _Files | None, *, visible: bool = True
 ) -> Iterator[Violations]:
-    """Violations of visible rows, partition by partition, in one pass; at most one per rule."""
-    rules, found, newest = list(rules), dict[ContractRule, Violations](), pd.Timestamp.min.tz_localize(UTC)
+    """Violations of visible or all rows, partition by partition, in one pass; at most one per rule."""
+    found, times = dict[ContractRule, Violations](), dict[str, list[pd.Timestamp]]()
     cell = [*files.keys, *files.cell]
-    columns = [*cell, *Contract(tuple(rules)).columns]
+    contract = Contract(tuple(rules))
     n_rows = 0
-    for block in files.blocks():
-        rows = files.select_visible(block.rows(columns))
+    for block in files.blocks() if rules else ():
+        rows = block.rows([*cell, *contract.columns])
+        rows = files.select_visible(rows) if visible else rows
         n_rows += len(rows)
-        violations = list(Contract(tuple(rules)).find_in_rows(rows, cell))
+        violations = list(contract.find_in_rows(rows, cell))
         for rule in rules:
             if isinstance(rule, RowCount):
                 violations += _find_counts(rule, rows, files.keys)
-            elif isinstance(rule, CellsInSeed) and seed is not None:
-                violations += _find_in_write(rule, rows, cell, seed.beside(block))
             elif isinstance(rule, Fresh):
-                newest = max(newest, _newest(rule, rows) or newest)
+                times.setdefault(rule.column, []).extend(_newest(rule, rows))
+            elif cells := _find_cells(rule, rows, cell, block, seed):
+                violations.append(cells)
         for new in violations:
             old = found.setdefault(new.rule, new)
             if old is not new:
@@ -322,7 +317,7 @@ def _find_in_partitions(
                 found[new.rule] = old._replace(n_violations=count, examples=examples)
     for rule in rules:
         if isinstance(rule, Fresh):
-            yield from _find_old(rule, newest, n_rows)
+            yield from _find_old(rule, max(times.get(rule.column, ()), default=None), n_rows)
         if rule in found:
             yield found[rule]._replace(n_rows=n_rows)
 
@@ -347,11 +342,11 @@ def find_stored_violations(
     cube: Cube, store: StoreInput, datasets: Mapping[str, DatasetMetadata], name: str, contract: Contract
 ) -> Iterator[Violations]:
     """Violations of a contract by the visible rows of a dataset; rules of single writes do not count."""
-    if not contract.rules or not len(datasets[name].partition_table):
-        return
-    factory = runtime.store_factory(store)
-    files, seed = (_Files.of_state(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
-    yield from _find_in_partitions(contract.rules, files, seed)
+    rules = [rule for rule in contract.rules if not isinstance(rule, contracts.UniqueCells)]
+    if rules and len(datasets[name].partition_table):
+        factory = runtime.store_factory(store)
+        files, seed = (_Files.of_state(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
+        yield from _find_in_partitions(rules, files, seed)
 
 
 def set_contract(

@@ -341,6 +341,15 @@ def test_rows_are_fresh(monkeypatch):
     assert [problem.kind for problem in api.verify_cube(CUBE, store).problems] == ["contract"]
 
 
+def test_each_rule_has_the_newest_time_of_its_own_column(monkeypatch):
+    store, now = memory(), datetime(2024, 1, 2)
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)
+    api.build_cube(seed([1], [1]).assign(old=now - timedelta(days=9), new=now), CUBE, store)
+    for columns in (["new", "old"], ["old", "new"]):
+        with pytest.raises(ContractViolationError, match=r"Fresh\('old'"):
+            api.set_contract(CUBE, store, "seed", [Fresh(c, timedelta(hours=1)) for c in columns])
+
+
 # -- functions of the user ---------------------------------------------------------------------------------
 
 

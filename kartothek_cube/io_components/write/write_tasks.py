@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arrow, errors, naming, pandas_conversion, store
+from kartothek_cube.core import arrow, errors, naming, pandas_conversion, partition
 from kartothek_cube.core.arguments import CallerLine, ensure_string_type
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
@@ -20,8 +19,9 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
-from kartothek_cube.io_components import arguments, kernels, scan
+from kartothek_cube.io_components import arguments, kernels
 from kartothek_cube.io_components.write import table_writer, write_plan
+from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.serialization.parquet import as_table_with_index
 
@@ -549,31 +549,18 @@ def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.
 def check_duplicate_cells(plan: WritePlan, results: Written) -> None:
     """Raise errors.DuplicateCellsError if independent tasks wrote the same cell into several files."""
     for name, result in results.items():
-        labels = result.labels
-        folders = pc.replace_substring_regex(labels, "[^/]*$", "").dictionary_encode()
-        codes = folders.indices.to_numpy()
-        for code in np.flatnonzero(np.bincount(codes, minlength=len(folders.dictionary)) > 1):
-            mask = pa.array(codes == code)
-            keys = None if result.keys is None else result.keys.filter(mask)
-            _check_partition(plan, name, attrs.evolve(result, labels=labels.filter(mask), keys=keys))
-
-
-def _check_partition(plan: WritePlan, name: str, result: WriteResult) -> None:
-    spec, files = plan.specs[name], result.partitions()
-    schema = result.schema.internal() if result.schema is not None else pa.schema([])
-    in_files = [c for c in schema.names if c not in spec.partition_on]
-    keys = files.keys(list(spec.partition_on), schema)
-
-    def check_rows(names: Sequence[str]) -> None:
-        tables = scan.read_files(store.open_blobs(plan.store), files.files[result.table].to_pylist(), names)
-        table = arrow.concat_promoted(list(tables))
-        for column, values in keys.items():
-            table = table.append_column(column, pa.repeat(values[0], len(table)))
-        check_unique(spec, table)
-
-    try:
-        check_rows([c for c in spec.cube.dimension_columns if c in in_files])
-    except errors.DuplicateCellsError:
-        # its message shows in which columns the rows of a cell differ
-        check_rows(in_files)
-        raise
+        if result.schema is None or not len(result.labels):
+            continue
+        spec, files = plan.specs[name], result.partitions()
+        stored = StoredRows(spec, result.schema.internal())
+        codes = stored.folders(files).dictionary_encode().indices.to_numpy()
+        for positions in partition.group_positions(codes):
+            if len(positions) < 2:
+                continue
+            own = files.take(positions)
+            try:
+                check_unique(spec, stored.read(own, [*stored.keys, *stored.cell]).table)
+            except errors.DuplicateCellsError:
+                # its message shows in which columns the rows of a cell differ
+                check_unique(spec, stored.read(own).table)
+                raise

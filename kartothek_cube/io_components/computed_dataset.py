@@ -19,6 +19,7 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -245,12 +246,13 @@ class ComputeDataset(Generic[StoreT]):
                 None, cube, self.store, by_name, df_serializer=self.df_serializer, publish=self.publish
             )
             try:
-                plan = attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
+                plan = extension.plan([self.into]).with_write_id()
             except errors.DatasetExistsError as error:
                 detail = "Another writer has created it since this operation began. Repeat it."
                 raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
             # no dataset has this entry: the first computation is in conflict with whatever has created it
-            return plan.evolve_changes(requires=(UnchangedMetadata(COMPUTED_FROM, "", "created it"),))
+            plan = plan.evolve_changes(requires=(UnchangedMetadata(COMPUTED_FROM, "", "created it"),))
+            return attrs.evolve(plan, info=describe_operation("compute"))
         plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
         # rows that another writer has added meanwhile would be hidden by older computed ones
         unseen = UnchangedPartitions.of_dataset(target)

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import expressions, naming, partition
+from kartothek_cube.core import expressions, history, naming, partition
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
@@ -326,7 +326,7 @@ class DeleteDatasetRows:
         where = None if isinstance(predicates, str) and predicates == "all" else predicates
         read = dataset_read.ReadDataset(factory=dataset, predicates=where).plan()
         update = UpdateDataset(factory=dataset, df_serializer=self.df_serializer, publish=self.publish)
-        plan = attrs.evolve(update.plan(), operation="delete_rows")
+        plan = attrs.evolve(update.plan(), info=history.describe_operation("delete_rows"))
         spec, n_files = plan.spec, len(read.partitions)
         filters = dataset_read.remaining_filters(read.context, read.partitions)
         tasks = []

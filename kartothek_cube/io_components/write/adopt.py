@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arguments, arrow, evolution, pandas_conversion, tuning, uuid
+from kartothek_cube.core import arguments, arrow, evolution, history, pandas_conversion, tuning, uuid
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import make_meta
@@ -165,7 +165,8 @@ class AdoptDataset:
             keys = {dataset_id: arguments.parse_names("partition_on", self.partition_on)}
         new = cube_writes.BuildCube if dataset_id == self.cube.seed_dataset else cube_writes.ExtendCube
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
-        plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()
+        plan = write.plan([dataset_id]).with_write_id()
+        plan = attrs.evolve(plan, info=history.describe_operation("adopt"))
         types = _parse_types(self.types)
         table, files = sources.open_table(self.source, self.snapshot, types, plan.spec.types)
         # only directories may change

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, contract, errors, expressions, pruning, transforms
+from kartothek_cube.core import arguments, contract, errors, expressions, history, pruning, transforms
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
+from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
@@ -136,10 +136,8 @@ class BuildCube(Generic[DataT, StoreT]):
                 f'Seed data ("{cube.seed_dataset}") is missing: a new cube needs it, '
                 f"given are: {', '.join(sorted(names)) or 'none'}"
             )
-        factory = store_factory(store)
         replaced = {name: _read_metadata(cube, store, name) for name in names} if self.overwrite else {}
-        kept = change.cube_settings(replaced.get(cube.seed_dataset, {}))
-        plan = self._plan_new("build", factory, names, {}, {}, kept, replaced)
+        plan = self._plan_new("build", names, {}, replaced)
         existing = discover.existing_dataset_ids(cube.uuid_prefix, store)
         others = existing - names
         if others:
@@ -160,25 +158,29 @@ class BuildCube(Generic[DataT, StoreT]):
     def _plan_new(
         self,
         operation: str,
-        store: StoreFactory,
         names: Iterable[str],
-        foreign: Mapping[str, str],
-        types: Mapping[str, pa.DataType],
-        kept: Mapping[str, Any],
+        others: Mapping[str, DatasetMetadata],
         replaced: Mapping[str, Mapping[str, Any]],
     ) -> WritePlan:
-        """Plan new datasets; `foreign` has the payload of the others, `replaced` the metadata of old ones."""
-        cube, partition_on = self.cube, self.partition_on
-        names = sorted(names)
+        """Plan new datasets beside the others of the cube; `replaced` has the metadata of old ones."""
+        cube, partition_on, store = self.cube, self.partition_on, store_factory(self.store)
+        names, seed = sorted(names), cube.seed_dataset
+        fields = [field for ds in others.values() if ds.schema is not None for field in ds.schema.internal()]
+        # another type takes precedence over null
+        fields.sort(key=lambda field: not pa.types.is_null(field.type))
+        shared = {*cube.dimension_columns, *cube.partition_columns}
+        types = {field.name: field.type for field in fields if field.name in shared}
+        foreign = _payload_owners(cube, others)
         user = _check_metadata(self.metadata, names)
         chosen = _check_statistics(self.statistics, names)
         # settings belong to the cube: those of its seed count for new datasets
-        kept = {**kept, **change.cube_settings(user.get(cube.seed_dataset, {}))}
+        stored = others[seed].metadata if seed in others else replaced.get(seed, {})
+        kept = {**change.cube_settings(stored), **change.cube_settings(user.get(seed, {}))}
         arguments.check_mapping("partition_on", partition_on, "dataset id to columns")
         # as in kartothek, it may name datasets that this call does not write
         unnamed = set(names).difference(partition_on or ())
-        others = set(partition_on or ()).difference(names)
-        misspelt = [name for name in others if errors.nearest_names(str(name), unnamed)]
+        not_written = set(partition_on or ()).difference(names)
+        misspelt = [name for name in not_written if errors.nearest_names(str(name), unnamed)]
         errors.check_names("partition_on: ", "dataset", misspelt, unnamed)
         df_serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
         mode = change.WriteMode.REPLACE if self.overwrite else change.WriteMode.CREATE
@@ -186,7 +188,7 @@ class BuildCube(Generic[DataT, StoreT]):
         for name in names:
             keys = _check_partition_on(cube, name, partition_on)
             indexed = set(cube.index_columns)
-            if name == cube.seed_dataset:
+            if name == seed:
                 indexed |= set(cube.dimension_columns) - set(cube.suppress_index_on)
             metadata = {**kept, **user.get(name, {}), **chosen.get(name, {})}
             metadata |= consistency.cube_metadata(cube, name)
@@ -204,8 +206,8 @@ class BuildCube(Generic[DataT, StoreT]):
                 statistics=pruning.statistics_columns(metadata),
                 change=change.ChangeSet(cube.ktk_dataset_uuid(name), mode=mode, metadata=metadata),
             )
-        plan = WritePlan(operation=operation, cube=cube, store=store, specs=specs)
-        return plan.stage(publish=self.publish)
+        info = history.describe_operation(operation)
+        return WritePlan(info=info, cube=cube, store=store, specs=specs).stage(publish=self.publish)
 
 
 @attrs.frozen
@@ -279,21 +281,13 @@ class ExtendCube(BuildCube[DataT, StoreT]):
                 f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it '
                 "is built. Name the new dataset, as in {'weather': df}; append adds rows to the seed"
             )
-        factory = store_factory(store)
         existing = load_datasets(cube, store)
         remedy = "Pass overwrite=True to replace it, or choose another id."
         self._check_absent(names.intersection(existing), remedy)
         others = {name: ds for name, ds in existing.items() if name not in names}
-        fields = [field for ds in others.values() if ds.schema is not None for field in ds.schema.internal()]
-        # another type takes precedence over null
-        fields.sort(key=lambda field: not pa.types.is_null(field.type))
-        shared = {*cube.dimension_columns, *cube.partition_columns}
-        types = {field.name: field.type for field in fields if field.name in shared}
-        seed = existing[cube.seed_dataset]
-        extend = attrs.evolve(self, cube=_with_stored_transforms(cube, seed))
-        kept, owners = change.cube_settings(seed.metadata), _payload_owners(cube, others)
+        extend = attrs.evolve(self, cube=_with_stored_transforms(cube, existing[cube.seed_dataset]))
         replaced = {name: dataset.metadata for name, dataset in existing.items() if name in names}
-        return extend._plan_new("extend", factory, names, owners, types, kept, replaced)
+        return extend._plan_new("extend", names, others, replaced)
 
 
 @attrs.frozen
@@ -394,7 +388,7 @@ class AppendToCube(Generic[DataT, StoreT]):
         existing = load_datasets(self.cube, self.store)
         unseen = change.NoUnseenPartitions(existing[name].partition_table.labels)
         plan = plan.evolve_changes(overwrites_partitions=True, requires=(unseen,))
-        return attrs.evolve(plan, operation="update", keep_empty=True)
+        return attrs.evolve(plan, info=history.describe_operation("update"), keep_empty=True)
 
 
 @attrs.frozen
@@ -662,7 +656,8 @@ def plan_existing(
         )
         for name, dataset in sorted(datasets.items())
     }
-    return WritePlan(operation=operation, cube=cube, store=factory, specs=specs)
+    info = history.describe_operation(operation)
+    return WritePlan(info=info, cube=cube, store=factory, specs=specs)
 
 
 def _plan_removal(

@@ -306,8 +306,8 @@ class StagedWrite(factory.StagedState):
         """The part of the plan of a write that its commit needs."""
         infos = [change.info for change in self.changes.values() if change.info is not None]
         info = infos[0] if infos else history.describe_operation("write")
-        plan = WritePlan(operation=info.name, annotations=info, store=store, specs={})
-        return attrs.evolve(plan, cube=self.cube or NO_CUBE, keep_empty=self.keep_empty)
+        cube = self.cube or NO_CUBE
+        return WritePlan(info=info, store=store, specs={}, cube=cube, keep_empty=self.keep_empty)
 
     def find_problems(
         self, plan: WritePlan, datasets: Mapping[str, DatasetMetadata]

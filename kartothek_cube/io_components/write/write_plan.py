@@ -268,8 +268,8 @@ class WriteSpec:
 class WritePlan:
     """A planned write of one dataset, by its uuid, or of datasets of a cube, by their ids."""
 
-    #: for messages and the history
-    operation: str = "write"
+    #: description of the operation in the history, with the message and job of the user
+    info: history.OperationInfo = attrs.field(factory=partial(history.describe_operation, "write"))
     store: StoreFactory
     #: all datasets that the write may touch, by id
     specs: Mapping[str, WriteSpec]
@@ -285,9 +285,6 @@ class WritePlan:
     #: line of the user that asks for a removal of partitions, if one does
     caller: CallerLine | None = attrs.field(default=None, eq=False)
     rows_outside: RowsOutside = "append"
-    #: message and job of the user
-    annotations: history.OperationInfo = attrs.field(factory=partial(history.describe_operation, ""))
-
     #: id of a write that is staged; empty if it is committed
     staged_id: str = ""
 
@@ -297,9 +294,9 @@ class WritePlan:
         return self.cube is not NO_CUBE
 
     @property
-    def info(self) -> history.OperationInfo:
-        """Description of the operation in the history."""
-        return attrs.evolve(self.annotations, name=self.operation)
+    def operation(self) -> str:
+        """Name of the operation, such as "append"."""
+        return self.info.name
 
     @property
     def spec(self) -> WriteSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import attrs
@@ -470,9 +469,9 @@ class UpdateCube(Generic[DataT, StoreT]):
         if self.rows_outside not in get_args(RowsOutside):
             raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {self.rows_outside!r}")
         names = arguments.parse_name_set("datasets", self.ktk_cube_dataset_ids)
-        plan = _plan_removal(self, "update", "remove_conditions", self.remove_conditions, names)
-        serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
-        plan = plan.map_specs(partial(attrs.evolve, serializer=serializer))
+        plan = _plan_removal(
+            self, "update", "remove_conditions", self.remove_conditions, names, self.df_serializer
+        )
         return attrs.evolve(plan, rows_outside=self.rows_outside)
 
 
@@ -666,6 +665,7 @@ def _plan_removal(
     argument: str,
     conditions: ConditionsInput | Literal["all"],
     names: str | Iterable[str] | None,
+    serializer: DataFrameSerializer | None = None,
 ) -> WritePlan:
     """Plan updates that also remove the partitions which meet the conditions of an argument."""
     cube, store = write.cube, write.store
@@ -675,7 +675,7 @@ def _plan_removal(
         conjunction = removal_conditions(cube, conditions, existing)
         check_is_full_removal(argument, conditions, is_full=not conjunction.active)
     datasets = {name: existing[name] for name in discover.choose_datasets(cube, names, existing)}
-    plan = plan_existing(operation, cube, store, datasets, write.metadata)
+    plan = plan_existing(operation, cube, store, datasets, write.metadata, serializer)
     specs = dict(plan.specs)
     if conjunction is not None:
         for name, spec in plan.specs.items():

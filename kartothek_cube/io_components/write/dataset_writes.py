@@ -266,23 +266,20 @@ class UpdateDataset:
             state = dataset.dataset_metadata
         except errors.DatasetNotFoundError:
             return _plan(spec, publish=self.publish)
-        removal = _plan_removal(state, self.delete_scope, spec.store)
-        if self.on_conflict == "replace":
-            del removal["requires"]
-        spec = _complete(spec, state, is_merge=is_merge).evolve_change(**removal)
-        return _plan(spec, publish=self.publish)
+        completed = _complete(spec, state, is_merge=is_merge)
+        is_checked = self.on_conflict == "raise"
+        completed = _plan_removal(completed, state, self.delete_scope, is_checked=is_checked)
+        return _plan(completed, publish=self.publish)
 
 
 def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     """Add a ``delete_scope`` that was not known at planning (a dask Delayed) to an update."""
     if plan.spec.change.mode is not WriteMode.UPDATE:
         return plan
-    dataset = DatasetMetadata.load_from_store(plan.spec.uuid, open_blobs(plan.store))
-    removal = _plan_removal(dataset, delete_scope, plan.store)
+    state = DatasetMetadata.load_from_store(plan.spec.uuid, open_blobs(plan.store))
     # without on_conflict="replace"
-    if not plan.spec.change.requires:
-        del removal["requires"]
-    return plan.evolve_changes(**removal)
+    is_checked = bool(plan.spec.change.requires)
+    return plan.map_specs(lambda spec: _plan_removal(spec, state, delete_scope, is_checked=is_checked))
 
 
 def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> WriteSpec:
@@ -548,15 +545,18 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
 # -- delete_scope --------------------------------------------------------------------------------------------
 
 
-def _plan_removal(dataset: DatasetMetadata, delete_scope: Any, store: StoreInput) -> dict[str, Any]:
-    """Fields of a change that removes the partitions which a ``delete_scope`` selects now."""
+def _plan_removal(
+    spec: WriteSpec, dataset: DatasetMetadata, delete_scope: Any, *, is_checked: bool
+) -> WriteSpec:
+    """Remove the partitions that a ``delete_scope`` selects now; `is_checked`: and no later ones."""
     elements = arguments.normalize_arg("delete_scope", delete_scope)
     scope = AnyOf(tuple(_conjunction(dataset, element) for element in elements)) if elements else None
     labels = pa.array([], pa.string())
     if scope is not None:
-        picked = pruning.select_partitions(dataset.load_indices(columns_of(scope), store, scope), scope)
+        picked = pruning.select_partitions(dataset.load_indices(columns_of(scope), spec.store, scope), scope)
         labels = dataset.partition_table.take(picked).labels
-    return {"remove_where": scope, "requires": (NoUnseenPartitions(labels),)}
+    requires = (NoUnseenPartitions(labels),) if is_checked else ()
+    return spec.evolve_change(remove_where=scope, requires=requires)
 
 
 def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:

@@ -36,7 +36,7 @@ from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Answer, CountsByDataset, Job, delete_on_failure
 from kartothek_cube.io_components.write import cube_writes, table_writer, write_commit, write_tasks
-from kartothek_cube.io_components.write.stored_rows import StoredRows
+from kartothek_cube.io_components.write.stored_rows import StoredRows, positions_by_text
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, parquet
 
@@ -179,8 +179,9 @@ def finish_rewrite(
         folders = stored.folders(partition.PartitionTable.from_labels(spec.uuid, spec.table, replaces))
         # at the place of the newest input, the new file stays older than everything committed since
         places = dict(zip(folders.to_pylist(), replaces.to_pylist(), strict=True))
-        columns = tuple(c for c in stored.keys if c in spec.partition_on)
-        requires = (UnchangedPartitions(columns, folders.unique(), replaces),) if unchanged else ()
+        requires = (
+            (UnchangedPartitions(stored.partition_keys, folders.unique(), replaces),) if unchanged else ()
+        )
         new = pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()])
         spec = spec.evolve_change(replaces=replaces, replaces_at=new, merge_schema=True, requires=requires)
         changes[name] = spec.change_set(written, plan.info)
@@ -530,13 +531,8 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> list[Rewritt
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
     stored = StoredRows.of(spec, state)
-    files = _positions_by_value(stored.folders(state.partition_table))
+    files = positions_by_text(stored.folders(state.partition_table))
     return [part for table in tables for part in _merge_table(context, stored, state, files, table)]
-
-
-def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
-    groups = partition.group_positions(texts.dictionary_encode().indices.to_numpy())
-    return {texts[int(group[0])].as_py(): group for group in groups}
 
 
 def _merge_table(
@@ -556,7 +552,7 @@ def _merge_table(
     keys = {c: rows.column(c) for c in context.keys}
     values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
     found, new = [], []
-    for folder, positions in _positions_by_value(partition.join_components(values, len(rows))).items():
+    for folder, positions in positions_by_text(partition.join_components(values, len(rows))).items():
         if folder in files:
             found.append((folder, positions))
         else:

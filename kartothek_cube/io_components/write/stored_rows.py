@@ -49,6 +49,15 @@ class StoredRows:
         """Those of the current state of a dataset."""
         return cls(spec, consistency.arrow_schema(dataset), dataset.column_mapping, **fields)
 
+    @classmethod
+    def of_state(
+        cls, store: StoreFactory, state: DatasetMetadata, cube: Cube = NO_CUBE, **fields: Any
+    ) -> Self:
+        """Those of a state, which are read only."""
+        keys = tuple(state.partition_keys or ())
+        spec = WriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
+        return cls.of(spec, state, **fields)
+
     @property
     def keys(self) -> list[str]:
         """Columns that identify a physical partition of the cube, or of a dataset without one."""
@@ -97,10 +106,15 @@ class StoredRows:
         columns, starts = self.read_columns(files, names)
         return {name: index_entries(c, starts, files.labels, c.type) for name, c in columns.items()}
 
-    def folders(self, files: PartitionTable) -> pa.StringArray:
-        """Values of the partition columns of the cube, as in labels, of each file."""
-        keys = self.spec.partition_on
-        return partition_folders(files, [c for c in self.keys if c in keys], keys, self.schema)
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """Partition columns of the cube that are partition keys of the dataset."""
+        return tuple(c for c in self.keys if c in self.spec.partition_on)
+
+    def folders(self, files: PartitionTable, columns: Sequence[str] | None = None) -> pa.StringArray:
+        """Values of these partition keys or some, as in labels, of each file."""
+        columns = self.partition_keys if columns is None else columns
+        return partition_folders(files, columns, self.spec.partition_on, self.schema)
 
     def select_visible(self, table: pa.Table, partition: Sequence[str] | None = None) -> pa.Table:
         """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
@@ -109,12 +123,19 @@ class StoredRows:
         return kernels.sort_rows(table if last is None else table.filter(pa.array(last)), order)
 
 
+def positions_by_text(texts: pa.StringArray) -> dict[str, Ints]:
+    """Positions of each text."""
+    groups = group_positions(texts.dictionary_encode().indices.to_numpy())
+    return {texts[int(group[0])].as_py(): group for group in groups}
+
+
 @attrs.frozen
 class ValuesKept:
     """Added rows that lack a column of the state are no cells for which it has a value in that column."""
 
     # appends that leave out columns must not hide stored values: a cell is replaced as a whole
-    spec: WriteSpec
+    store: StoreFactory
+    cube: Cube
 
     def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
         """Raise ValueError if a value would turn into null, or into the default of its column."""
@@ -124,8 +145,7 @@ class ValuesKept:
         lacking = sorted(set(state.schema.names) - set(change.schema.names))
         if not lacking:
             return
-        spec = attrs.evolve(self.spec, partition_on=tuple(state.partition_keys or ()), table=state.table_name)
-        source = StoredRows.of(spec, state)
+        source = StoredRows.of_state(self.store, state, self.cube)
         # an append removes no files
         folders, added = (source.folders(table) for table in (state.partition_table, change.added))
         files = state.partition_table.filter(pc.is_in(folders, value_set=added))
@@ -178,26 +198,10 @@ class _Files(StoredRows):
 
     files: PartitionTable = attrs.field(kw_only=True)
 
-    @classmethod
-    def of_state(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:
-        """All files of a state."""
-        keys = tuple(state.partition_keys or ())
-        spec = WriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
-        return cls.of(spec, state, files=state.partition_table)
-
-    @property
-    def partition_keys(self) -> tuple[str, ...]:
-        """Partition columns of the cube that are partition keys of the dataset."""
-        return tuple(c for c in self.keys if c in self.spec.partition_on)
-
-    def folders_by(self, columns: Iterable[str]) -> pa.StringArray:
-        """Values of partition keys by file, as in labels."""
-        return partition_folders(self.files, list(columns), self.spec.partition_on, self.schema)
-
     def blocks(self) -> Iterator[_Files]:
         """Files of some whole physical partitions at a time."""
-        codes = self.folders_by(self.partition_keys).dictionary_encode().indices.to_numpy()
-        for groups in runtime.batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
+        partitions = list(positions_by_text(self.folders(self.files)).values())
+        for groups in runtime.batched(partitions, _PARTITIONS_PER_BLOCK):
             yield attrs.evolve(self, files=self.files.take(np.sort(np.concatenate(groups))))
 
     def rows(self, columns: Iterable[str]) -> pa.Table:
@@ -209,7 +213,8 @@ class _Files(StoredRows):
     def beside(self, other: _Files) -> _Files:
         """Those that may have the cells of another dataset."""
         columns = [c for c in other.partition_keys if c in self.partition_keys]
-        mask = to_numpy(pc.is_in(self.folders_by(columns), value_set=other.folders_by(columns)))
+        own, others = (files.folders(files.files, columns) for files in (self, other))
+        mask = to_numpy(pc.is_in(own, value_set=others))
         return attrs.evolve(self, files=self.files.filter(mask))
 
 
@@ -227,7 +232,7 @@ def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[st
         after, labels = _after(spec, changes, spec.name)
         found = chain(found, _find_in_partitions(counts, after.beside(written), None))
         if change.mode is WriteMode.UPDATE:
-            folders = written.folders_by(written.partition_keys).unique()
+            folders = written.folders(written.files).unique()
             unchanged = UnchangedPartitions(written.partition_keys, folders, labels)
             change = attrs.evolve(change, requires=(*change.requires, unchanged))
     for violations in found:
@@ -244,7 +249,7 @@ def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tupl
         new = WriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
         return _Files(new, change.schema.internal(), files=change.added), change.added.labels
     state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
-    files = _Files.of_state(spec.cube, spec.store, state)
+    files = _Files.of_state(spec.store, state, spec.cube, files=state.partition_table)
     if change is None:
         return files, files.files.labels
     removed = change.removal_mask(state)
@@ -345,7 +350,8 @@ def find_stored_violations(
     rules = [rule for rule in contract.rules if not isinstance(rule, contracts.UniqueCells)]
     if rules and len(datasets[name].partition_table):
         factory = runtime.store_factory(store)
-        files, seed = (_Files.of_state(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
+        states = (datasets[dataset_id] for dataset_id in (name, cube.seed_dataset))
+        files, seed = (_Files.of_state(factory, s, cube, files=s.partition_table) for s in states)
         yield from _find_in_partitions(rules, files, seed)
 
 

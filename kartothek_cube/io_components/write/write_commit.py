@@ -356,8 +356,7 @@ def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
     """A change that hides no stored values, if its rows may lack columns of the dataset."""
     if not plan.is_cube_write or not change.merge_schema or change.replaces is not None:
         return change
-    spec = WriteSpec(name=change.uuid, cube=plan.cube, store=plan.store, uuid=change.uuid)
-    return attrs.evolve(change, requires=(*change.requires, ValuesKept(spec)))
+    return attrs.evolve(change, requires=(*change.requires, ValuesKept(plan.store, plan.cube)))
 
 
 def commit_cube(
@@ -474,6 +473,5 @@ def _read_index_entries(blobs: BlobStore, change: ChangeSet, column: str, labels
     own = added.files[table].to_pylist() if len(added) else []
     keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
     dataset = DatasetMetadata.load_from_store(change.uuid, blobs)
-    spec = WriteSpec(store_factory(blobs), change.uuid, table, tuple(dataset.partition_keys))
     files = PartitionTable(pa.array(labels), {table: pa.array(keys)})
-    return StoredRows.of(spec, dataset).read_indices(files, [column])[column]
+    return StoredRows.of_state(store_factory(blobs), dataset).read_indices(files, [column])[column]

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arrow, errors, naming, pandas_conversion, partition
+from kartothek_cube.core import arrow, errors, naming, pandas_conversion
 from kartothek_cube.core.arguments import CallerLine, ensure_string_type
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
@@ -21,7 +21,7 @@ from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import arguments, kernels
 from kartothek_cube.io_components.write import table_writer, write_plan
-from kartothek_cube.io_components.write.stored_rows import StoredRows
+from kartothek_cube.io_components.write.stored_rows import StoredRows, positions_by_text
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.serialization.parquet import as_table_with_index
 
@@ -175,22 +175,22 @@ def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
 def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
     """Write one input: a table, None, what an earlier call wrote, or a list of these; no commit."""
     keep_index = not (spec.partition_on or spec.sort_by)
-    tables = []
+    written: list[WriteResult] = []
+    tables: list[tuple[WriteSpec, pa.Table]] = []
     for own, item in iter_tables(spec, data):
-        is_written = isinstance(item, WriteResult)
-        tables.append((own, item if is_written else as_input(item, keep_index, spec.types), is_written))
-    for own, table, is_written in tables:
-        if is_written:
-            check_result_target(own, table)
+        if isinstance(item, WriteResult):
+            check_result_target(own, item)
+            written.append(item)
             continue
+        table = as_input(item, keep_index, spec.types)
         table_writer.check_input(own, table)
         own.check_schema(table)
         check_contract(own, table, own.partition_on)
-    write_plan.check_one_table(spec.uuid, {own.table for own, _, _ in tables})
-    return spec.merge(
-        table if is_written else table_writer.write_table(own, _sort_input(own, table))
-        for own, table, is_written in tables
-    )
+        tables.append((own, table))
+    names = {result.table for result in written} | {own.table for own, _ in tables}
+    write_plan.check_one_table(spec.uuid, names)
+    written += [table_writer.write_table(own, _sort_input(own, table)) for own, table in tables]
+    return spec.merge(written)
 
 
 def check_dataset_input(spec: WriteSpec, table: pa.Table) -> WriteResult:
@@ -553,8 +553,7 @@ def check_duplicate_cells(plan: WritePlan, results: Written) -> None:
             continue
         spec, files = plan.specs[name], result.partitions()
         stored = StoredRows(spec, result.schema.internal())
-        codes = stored.folders(files).dictionary_encode().indices.to_numpy()
-        for positions in partition.group_positions(codes):
+        for positions in positions_by_text(stored.folders(files)).values():
             if len(positions) < 2:
                 continue
             own = files.take(positions)

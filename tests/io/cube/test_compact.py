@@ -69,9 +69,8 @@ def test_only_old_files_are_garbage_and_then_nothing_is_to_do(store):
         step(CUBE, store)
         assert len([key for key in cubes.keys(lambda: store) if "/table/p=" in key]) == n_files
     assert rows(api.query_cube(CUBE, store)) == expected
-    before = snapshot(lambda: store)
-    assert api.compact_cube(CUBE, store)["seed"]["partitions"] == 0
-    assert snapshot(lambda: store) == before
+    with cubes.unchanged(lambda: store):
+        assert api.compact_cube(CUBE, store)["seed"]["partitions"] == 0
 
 
 def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
@@ -259,9 +258,8 @@ def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, 
 def test_finishing_twice_changes_nothing(store):
     job, results = planned(store)
     job.finish(results)
-    before = snapshot(lambda: store)
-    job.finish(results)
-    assert snapshot(lambda: store) == before
+    with cubes.unchanged(lambda: store):
+        job.finish(results)
 
 
 def test_removal_elsewhere_is_no_conflict(store):

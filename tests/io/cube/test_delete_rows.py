@@ -244,9 +244,8 @@ def test_a_column_that_is_renamed_meanwhile_is_noticed(store):
 def test_finishing_twice_changes_nothing(store, conditions):
     finish = planned(store, conditions)
     counts = finish()
-    before = cubes.snapshot(lambda: store)
-    assert finish() == counts
-    assert cubes.snapshot(lambda: store) == before
+    with cubes.unchanged(lambda: store):
+        assert finish() == counts
 
 
 def test_files_from_before_a_change_of_the_schema(store):

@@ -12,6 +12,7 @@ from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.schema import make_meta
 from tests.support import stored_files
+from tests.support.cubes import unchanged
 
 PX = stored_files.frame(p=[1, 1, 2], x=[1, 2, 3])
 
@@ -54,14 +55,11 @@ def handle(stored):
 
 
 def test_a_handle_counts_once(stored, handle):
-    before = stored_files.snapshot(stored)
-    with pytest.raises(ValueError, match=r"Duplicate partition labels.*p=7"):
+    with unchanged(stored), pytest.raises(ValueError, match=r"Duplicate partition labels.*p=7"):
         api.commit_dataset(stored, "u", [handle, handle])
-    assert stored_files.snapshot(stored) == before
     api.commit_dataset(stored, "u", handle)
-    before = stored_files.snapshot(stored)
-    api.commit_dataset(stored, "u", [handle])
-    assert stored_files.snapshot(stored) == before
+    with unchanged(stored):
+        api.commit_dataset(stored, "u", [handle])
 
 
 def test_commit_everything_at_once(stored):
@@ -116,10 +114,8 @@ def test_no_data(stored):
     ],
 )
 def test_bad_writes(stored, data, arguments, error, text):
-    before = stored_files.snapshot(stored)
-    with pytest.raises(error, match=text):
+    with unchanged(stored), pytest.raises(error, match=text):
         api.write_single_partition(stored, "u", data, **arguments)
-    assert stored_files.snapshot(stored) == before
 
 
 @pytest.mark.parametrize("function", [api.write_single_partition, api.commit_dataset])
@@ -142,10 +138,8 @@ def test_missing_dataset(memory, function):
     ],
 )
 def test_bad_commits(stored, arguments, text):
-    before = stored_files.snapshot(stored)
-    with pytest.raises(ValueError, match=text):
+    with unchanged(stored), pytest.raises(ValueError, match=text):
         api.commit_dataset(stored, "u", **arguments)
-    assert stored_files.snapshot(stored) == before
 
 
 @pytest.mark.parametrize("uuid, table", [("v", "table"), ("u", "core")])
@@ -153,10 +147,8 @@ def test_handle_of_another_dataset(stored, uuid, table):
     store = get_store_from_url("hmemory://")
     api.store_dataframes_as_dataset(store, uuid, [PX], partition_on="p", table_name=table)
     handle = api.write_single_partition(store, uuid, PX, table_name=table)
-    before = stored_files.snapshot(stored)
-    with pytest.raises(RuntimeError, match=f"table {table!r} of dataset {uuid!r}"):
+    with unchanged(stored), pytest.raises(RuntimeError, match=f"table {table!r} of dataset {uuid!r}"):
         api.commit_dataset(stored, "u", handle)
-    assert stored_files.snapshot(stored) == before
 
 
 def test_index_that_was_added_after_writing(stored):
@@ -171,10 +163,8 @@ def test_index_that_was_added_after_writing(stored):
 def test_schema_that_changed_after_writing(stored, handle):
     other = stored_files.frame(p=[1], x=["a"])
     api.store_dataframes_as_dataset(stored, "u", [other], partition_on="p", overwrite=True)
-    before = stored_files.snapshot(stored)
-    with pytest.raises(SchemaConflictError):
+    with unchanged(stored), pytest.raises(SchemaConflictError):
         api.commit_dataset(stored, "u", handle)
-    assert stored_files.snapshot(stored) == before
 
 
 def test_files_that_were_deleted_after_writing(stored, handle):
@@ -278,9 +268,8 @@ def test_existing_dataset(memory, overwrite):
     ],
 )
 def test_bad_headers(memory, schema, arguments, error, text):
-    with pytest.raises(error, match=text):
+    with unchanged(memory), pytest.raises(error, match=text):
         api.create_empty_dataset_header(memory, "u", schema, **arguments)
-    assert stored_files.keys(memory) == set()
 
 
 def test_factory(stored):

@@ -11,7 +11,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.serialization import CsvSerializer
-from tests.support.cubes import refuses
+from tests.support.cubes import refuses, unchanged
 from tests.support.stored_files import check_integrity, directories, frame, index, labels, snapshot
 
 ROWS = frame(p=["a", "a", "b", "c"], x=[1, 2, 3, 4], w=[1.0, np.nan, 3.0, 4.0])
@@ -79,10 +79,9 @@ def test_whole_partitions_are_removed_without_being_read(memory, monkeypatch):
 
 
 def test_no_match_changes_nothing(stored):
-    before = snapshot(stored)
-    nothing = {"rows_deleted": 0, "partitions": 0}
-    assert api.delete_dataset_rows("u", stored, [[("x", ">", 5), ("x", "<", 9)]]) == nothing
-    assert snapshot(stored) == before
+    with unchanged(stored):
+        counts = api.delete_dataset_rows("u", stored, [[("x", ">", 5), ("x", "<", 9)]])
+    assert counts == {"rows_deleted": 0, "partitions": 0}
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,8 @@ def test_missing_dataset_is_created(io, memory):
 
 @pytest.mark.parametrize("nothing", [[], [None]])
 def test_missing_dataset_is_not_created_of_nothing(io, memory, nothing):
-    with pytest.raises(ValueError, match="no input for 'u'"):
+    with unchanged(memory), pytest.raises(ValueError, match="no input for 'u'"):
         io.update(memory, nothing)
-    assert keys(memory) == set()
 
 
 @pytest.mark.parametrize("inputs", [PX, [PX], [[PX]]])
@@ -160,10 +159,8 @@ def test_values_of_a_scope_are_converted(io, memory, value, text):
     ],
 )
 def test_bad_scopes(io, grid, scope, error, text):
-    before = snapshot(grid)
-    with pytest.raises(error, match=text):
+    with unchanged(grid), pytest.raises(error, match=text):
         io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])], delete_scope=scope)
-    assert snapshot(grid) == before
 
 
 def test_emptied_index_keeps_its_type(io, grid):
@@ -196,11 +193,9 @@ def test_partition_on(io, memory, given):
 def test_other_partition_on(io, memory, old, given):
     df = PX.assign(y=1)
     io.store(memory, [df], partition_on=old)
-    before = snapshot(memory)
-    with pytest.raises(ValueError, match="Incompatible set of partition keys") as caught:
+    with unchanged(memory), pytest.raises(ValueError, match="Incompatible set of partition keys") as caught:
         io.update(memory, [df], partition_on=given)
     assert str(old) in str(caught.value)
-    assert snapshot(memory) == before
 
 
 @pytest.mark.parametrize("given", [None, [], "x", ["x"], ["y", "x"]])
@@ -213,10 +208,8 @@ def test_all_indices_are_kept(io, memory, given):
 
 def test_no_index_is_added(io, memory):
     io.store(memory, [PX], secondary_indices=["x"])
-    before = snapshot(memory)
-    with pytest.raises(ValueError, match=r"expected \['x'\], but got \['p', 'x'\]"):
+    with unchanged(memory), pytest.raises(ValueError, match=r"expected \['x'\], but got \['p', 'x'\]"):
         io.update(memory, [PX], secondary_indices=["x", "p"])
-    assert snapshot(memory) == before
 
 
 @pytest.mark.parametrize("new", [frame(p=[1], x=["a"]), frame(p=[1]), frame(p=[1], x=[1], y=[1])])
@@ -276,9 +269,8 @@ def test_order_of_equal_values_and_categories(io, memory, df, expected):
 
 
 def test_sort_by_an_unknown_column(io, memory):
-    with pytest.raises(ValueError, match="unknown column z"):
+    with unchanged(memory), pytest.raises(ValueError, match="unknown column z"):
         io.update(memory, [PX], sort_partitions_by="z")
-    assert keys(memory) == set()
 
 
 def test_metadata(io, memory):
@@ -354,10 +346,8 @@ def test_two_headers(io, memory):
     io.store(memory, [PX, PX], overwrite=True)
     for key, data in packed.items():
         memory().put(key, data)
-    before = snapshot(memory)
-    with pytest.raises(errors.CorruptDatasetError, match="another header"):
+    with unchanged(memory), pytest.raises(errors.CorruptDatasetError, match="another header"):
         io.update(memory, [], metadata={"m": 1})
-    assert snapshot(memory) == before
     assert len(io.read(memory)) == 2  # JSON counts
     io.store(memory, [PX], overwrite=True)
     assert [key for key in keys(memory) if "/" not in key] == ["u.by-dataset-metadata.json"]
@@ -457,10 +447,9 @@ def test_rows_with_other_columns(io, memory):
     frame = pd.DataFrame({"p": ["a", "b"], "x": [1, 2], "y": ["u", "v"]})
     other = frame.drop(columns="y").assign(z=[1.5, 2.5])
     io.store(memory, [frame], partition_on=["p"], secondary_indices=["x"])
-    before = set(memory().keys())
-    with pytest.raises(errors.SchemaConflictError, match='append with schema_mode="merge"'):
+    text = 'append with schema_mode="merge"'
+    with unchanged(memory), pytest.raises(errors.SchemaConflictError, match=text):
         io.update(memory, [other])
-    assert set(memory().keys()) == before
     io.update(memory, [other], schema_mode="merge")
     result = pd.concat(io.read(memory)).sort_values(["z", "x"])
     assert result["z"].tolist()[:2] == [1.5, 2.5]

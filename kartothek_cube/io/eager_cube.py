@@ -37,8 +37,8 @@ from kartothek_cube.io_components.write import build_index, cube_writes, rewrite
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
 from kartothek_cube.io_components.write.rewrite import MergeResult
 from kartothek_cube.io_components.write.stored_rows import list_contract, set_contract
-from kartothek_cube.io_components.write.write_commit import StagedWrite, write_cube_job
-from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
+from kartothek_cube.io_components.write.write_commit import StagedWrite, write_job
+from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input, write_frames
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ["build_cube", "extend_cube", "append_to_cube", "update_cube", "merge_into_cube", "compute_dataset"]
@@ -62,7 +62,7 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]]) -> C
 
     def run(write: cube_writes.CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
         frames = collect_input(write.data, write.cube)
-        return execute(write_cube_job(write.plan(frames), frames))
+        return execute(write_job(write.plan(frames), [frames], write_frames))
 
     return facade(__name__, name, write, run, types=_TYPES)
 

@@ -246,7 +246,7 @@ class ComputeDataset(Generic[StoreT]):
                 None, cube, self.store, by_name, df_serializer=self.df_serializer, publish=self.publish
             )
             try:
-                plan = extension.plan([self.into]).with_write_id()
+                plan = extension.plan([self.into])
             except errors.DatasetExistsError as error:
                 detail = "Another writer has created it since this operation began. Repeat it."
                 raise errors.ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
@@ -258,7 +258,7 @@ class ComputeDataset(Generic[StoreT]):
         unseen = UnchangedPartitions.of_dataset(target)
         requires = (UnchangedMetadata(COMPUTED_FROM, last, "computed it"), unseen)
         plan = plan.evolve_changes(replaces=replaced, requires=requires)
-        plan = attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
+        plan = attrs.evolve(plan, keep_empty=True, commit_all=True)
         return plan.stage(publish=self.publish)
 
 

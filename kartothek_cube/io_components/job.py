@@ -8,7 +8,7 @@ The last step is the only one that changes state, by one atomic commit per datas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -85,7 +85,9 @@ def delete_on_failure(delete: Callable[[], None] | None) -> Iterator[None]:
         raise
     except BaseException:
         if delete is not None:
-            delete()
+            # of several failures, the first one is raised; files that stay are garbage
+            with suppress(Exception):
+                delete()
         raise
 
 

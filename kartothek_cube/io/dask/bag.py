@@ -100,4 +100,4 @@ def store_bag_as_dataset(store: _StoreDataset) -> Item:
     """
     plan, bag = with_stores(store, executor.picklable_store).plan(), store.bag
     tasks: list[Any] = executor.bag_partitions(bag, "bag")
-    return executor.answer_as_item(write_dataset_job(plan.with_write_id(), tasks, write_parts), [bag])
+    return executor.answer_as_item(write_dataset_job(plan, tasks, write_parts), [bag])

@@ -36,7 +36,7 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str 
     def run(write: cube_writes.CubeWrite[Bag]) -> Bag:
         plan, data = executor.with_factories(write).plan(), write.data
         tasks: list[Any] = executor.bag_partitions(data, "data")
-        job = write_commit.write_job(plan.with_write_id(), tasks, write_tasks.write_parts)
+        job = write_commit.write_job(plan, tasks, write_tasks.write_parts)
         return executor.answer_as_bag(job, [data])
 
     input_note = (

@@ -78,7 +78,7 @@ def _write_partitions(plan: WritePlan, frames: Frames, function: Callable[..., W
     parts = {name: frame.to_delayed() for name, frame in frames.items()}
     inputs = [part for each in parts.values() for part in each[:1]]
     tasks = [List(name, TaskRef(part.key)) for name, each in parts.items() for part in each]
-    return executor.answer_as_delayed(write_commit.write_job(plan.with_write_id(), tasks, function), inputs)
+    return executor.answer_as_delayed(write_commit.write_job(plan, tasks, function), inputs)
 
 
 def _write_partition(plan: WritePlan, item: tuple[str, pd.DataFrame]) -> Written:

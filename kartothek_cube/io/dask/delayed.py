@@ -71,7 +71,7 @@ def plan_write(write: StoreDataset | UpdateDataset) -> WritePlan:
     write = with_stores(write, picklable_store)
     if isinstance(write, UpdateDataset) and isinstance(write.delete_scope, Delayed):
         write = attrs.evolve(write, delete_scope=None)
-    return write.plan().with_write_id()
+    return write.plan()
 
 
 def _finish_with_scope(finish: FinishWrite, plan: WritePlan, results: Iterable[Any]) -> DatasetMetadata:

@@ -37,7 +37,7 @@ def _write(operation: str, write: Callable[P, cube_writes.CubeWrite[Data]]) -> C
     def run(write: cube_writes.CubeWrite[Data]) -> Delayed:
         plan = executor.with_factories(write).plan()
         items, tasks = executor.delayed_inputs(write.data)
-        job = write_commit.write_job(plan.with_write_id(), tasks, write_tasks.write_part)
+        job = write_commit.write_job(plan, tasks, write_tasks.write_part)
         return executor.answer_as_delayed(job, items)
 
     note = (

@@ -385,7 +385,6 @@ def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[s
     for name, df in inputs.items():
         # new columns, which the schema takes
         _check_case(df, list(dict.fromkeys([*df.columns, *plan.specs[name].types])), name)
-    plan = plan.with_write_id()
     rows = []
     for name, df in inputs.items():
         spec, cells = plan.specs[name], [c for c in plan.cube.dimension_columns if c in df.columns]
@@ -403,7 +402,6 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
     spec = plan.spec
     nothing = write_tasks.check_dataset_input(spec, _check_frame(df, spec.uuid, spec.types))
-    plan = plan.with_write_id()
     # Spark neither hashes nor sorts maps
     cells = spec.sort_by or [f.name for f in df.schema if "map<" not in f.dataType.simpleString()]
     rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)

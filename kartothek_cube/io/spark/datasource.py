@@ -661,7 +661,8 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
                 write_tasks.check_duplicate_cells(self.plan, results)
                 write_commit.finish_write(self.sink.batch_plan().evolve_changes(batch=batch), [results])
             elif self.sink.overwrite and (removal := self.sink.removal_plan()) is not None:
-                job.execute(write_commit.write_cube_job(removal.evolve_changes(batch=batch), {}))
+                removal = removal.evolve_changes(batch=batch)
+                job.execute(write_commit.write_job(removal, [], write_tasks.write_frames))
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Delete the files of all tasks."""
@@ -715,7 +716,7 @@ class KartothekCubeDataSource(ds.DataSource):
                 plan = None
         if plan is None:
             return CubeWriter(None, "")
-        return CubeWriter(plan.with_write_id(), _check_schema(plan, schema))
+        return CubeWriter(plan, _check_schema(plan, schema))
 
     @concise_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> CubeStreamWriter:

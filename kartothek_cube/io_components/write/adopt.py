@@ -165,8 +165,7 @@ class AdoptDataset:
             keys = {dataset_id: arguments.parse_names("partition_on", self.partition_on)}
         new = cube_writes.BuildCube if dataset_id == self.cube.seed_dataset else cube_writes.ExtendCube
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
-        plan = write.plan([dataset_id]).with_write_id()
-        plan = attrs.evolve(plan, info=history.describe_operation("adopt"))
+        plan = attrs.evolve(write.plan([dataset_id]), info=history.describe_operation("adopt"))
         types = _parse_types(self.types)
         table, files = sources.open_table(self.source, self.snapshot, types, plan.spec.types)
         # only directories may change

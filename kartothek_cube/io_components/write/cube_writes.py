@@ -22,7 +22,7 @@ from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write import write_commit, write_plan
+from kartothek_cube.io_components.write import write_commit, write_plan, write_tasks
 from kartothek_cube.io_components.write.write_plan import RowsOutside, SchemaMode, WritePlan, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -528,7 +528,7 @@ class RemovePartitions(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Remove partitions: a commit, without tasks."""
-        job = write_commit.write_cube_job(self.plan(), {})
+        job = write_commit.write_job(self.plan(), [], write_tasks.write_frames)
         description = f"remove partitions of cube {self.cube.uuid_prefix}"
         return attrs.evolve(job, name="remove_partitions", description=description)
 

@@ -114,10 +114,7 @@ class StoreDataset:
 
 
 def _plan(spec: WriteSpec, *, publish: bool) -> WritePlan:
-    plan = WritePlan(store=spec.store, specs={spec.uuid: spec}, commit_all=True)
-    # by the id in the names of its files they are deleted if the last step refuses them
-    plan = plan.with_write_id() if spec.contract.of_write or spec.change.merge_metadata else plan
-    return plan.stage(publish=publish)
+    return WritePlan(store=spec.store, specs={spec.uuid: spec}, commit_all=True).stage(publish=publish)
 
 
 def _merge_metadata(merger: MetadataMerger, uuid: str, dicts: list[dict[str, Any]]) -> dict[str, Any]:

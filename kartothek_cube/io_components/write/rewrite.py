@@ -200,8 +200,6 @@ def rewrite_job(
     n_files: int,
 ) -> Job[Answer]:
     """Rewrite partitions in independent tasks, then replace their files by one commit."""
-    # engines may run tasks again, even the last one
-    context = attrs.evolve(context, plan=context.plan.with_write_id())
     return Job(
         name=name,
         description=description,

@@ -365,9 +365,6 @@ def delete_attempts(plan: WritePlan) -> None:
     """Delete the files of all attempts of a write that no commit refers to, with or without a result."""
     blobs = open_blobs(plan.store)
     for spec in plan.specs.values():
-        if not spec.write_id:
-            # tasks run once, and the files of a failed one are not known by their names
-            continue
         names = {blob.key: blob.key.rpartition("/")[2] for blob in blobs.list(f"{spec.uuid}/{spec.table}/")}
         keys = [key for key, name in names.items() if name.startswith(spec.write_id)]
         if keys:

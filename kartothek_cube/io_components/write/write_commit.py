@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -30,7 +30,7 @@ from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.write import table_writer, write_plan
 from kartothek_cube.io_components.write.stored_rows import StoredRows, ValuesKept, check_write
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec, Written
-from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
+from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -73,20 +73,6 @@ def write_dataset_job(plan: WritePlan, tasks: Iterable[Any], run: RunWrite) -> J
     return attrs.evolve(job, finish=partial(finish_dataset_write, plan))
 
 
-def write_cube_job(plan: WritePlan, frames: Mapping[str, Sequence[Any]]) -> Job[dict[str, DatasetMetadata]]:
-    """Check all input, which is in memory, then write it dataset by dataset, then commit."""
-    tables = prepare(plan, frames)
-    empty = sorted(set(frames) - set(tables))
-    if empty and plan.operation in ("build", "extend"):
-        raise plan.abort_error(empty[0], ValueError(f"Cannot write empty datasets: {', '.join(empty)}"))
-    return write_job(plan, [(name, tables.get(name)) for name in sorted(frames)], _write_named)
-
-
-def _write_named(plan: WritePlan, item: tuple[str, pa.Table | None]) -> Written:
-    name, table = item
-    return {name: plan.specs[name].merge(())} if table is None else run_write(plan, {name: table})
-
-
 # -- commit --------------------------------------------------------------------------------------------------
 
 
@@ -94,10 +80,8 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     """Commit what tasks wrote, in any order or merged, each part once; a failure leaves all as it was."""
     results, blobs = write_plan.merge_writes(parts), open_blobs(plan.store)
     changes, others = _change_sets(plan, results), dict[str, DatasetMetadata]()
-    delete = partial(table_writer.delete_uncommitted, plan.store, results.values())
-    if not plan.is_cube_write:
-        # without those that a user has written
-        delete = partial(table_writer.delete_attempts, plan)
+    # without those that a user has written
+    delete = partial(table_writer.delete_attempts, plan)
     with delete_on_failure(delete):
         if any(spec.contract.of_write for spec in plan.specs.values()):
             by_uuid = {change.uuid: change for change in changes.values()}
@@ -420,7 +404,6 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     if result is not None and result.schema is not None:
         untyped = [c for c in spec.indices if pa.types.is_null(result.schema.field(c).type)]
         if untyped:
-            table_writer.delete_uncommitted(spec.store, [result])
             raise NotImplementedError(
                 f"Cannot index dataset {uuid} by {', '.join(untyped)}: all values are null. Give the "
                 "column(s) a dtype, or index them later"

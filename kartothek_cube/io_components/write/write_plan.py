@@ -157,8 +157,9 @@ class WriteSpec:
     serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
     #: columns by which each input is sorted before it is split
     sort_by: tuple[str, ...] = ()
-    #: prefix of the names of the files, if tasks may run more than once
-    write_id: str = ""
+    #: prefix of the names of the files. Engines may run tasks again, even committed ones: a commit that finds
+    #: it in the labels of the state changes nothing
+    write_id: str = attrs.field(factory=lambda: gen_uuid()[-16:], eq=False)
     #: types of the stored columns, which input gets where a read has changed them
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
     #: schema of the stored dataset, which input has to fit; None for a new dataset
@@ -311,11 +312,6 @@ class WritePlan:
     def evolve_changes(self, **changes: Any) -> Self:
         """The plan with fields of the planned changes of all datasets changed."""
         return self.map_specs(lambda spec: spec.evolve_change(**changes))
-
-    def with_write_id(self) -> Self:
-        """The plan of an idempotent write, for engines that may run tasks again, even committed ones."""
-        # the commit finds the id in the labels of the state, and changes nothing then
-        return self.map_specs(partial(attrs.evolve, write_id=gen_uuid()[:16]))
 
     def without_commit_state(self) -> Self:
         """Drop what only the commit needs; the size of the plan no longer grows with the cube."""

@@ -44,7 +44,11 @@ def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written
     if not plan.is_cube_write:
         spec = plan.spec
         return {spec.uuid: write_dataset_input(spec, element)}
-    frames = collect_input(element, plan.cube)
+    return write_frames(plan, collect_input(element, plan.cube), unique=unique)
+
+
+def write_frames(plan: WritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True) -> Written:
+    """Check all frames, by dataset id, then write them."""
     written = run_write(plan, prepare(plan, frames, unique=unique))
     return {name: written.get(name) or plan.specs[name].merge(()) for name in frames}
 

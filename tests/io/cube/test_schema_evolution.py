@@ -17,8 +17,8 @@ from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.io import eager
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.write.cube_writes import AppendToCube
-from kartothek_cube.io_components.write.write_commit import finish_write, write_cube_job
-from kartothek_cube.io_components.write.write_tasks import prepare, run_write
+from kartothek_cube.io_components.write.write_commit import finish_write, write_job
+from kartothek_cube.io_components.write.write_tasks import prepare, run_write, write_frames
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import edit_header, groups, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
@@ -461,7 +461,7 @@ def test_defaults_are_widened_exactly(store, default, fits):
 def test_concurrent_appends_meet_the_new_schema(store):
     """An append that was planned before an update of the schema is refused, and keeps its columns."""
     frames = {"seed": [OLD.tail(1)]}
-    job = write_cube_job(AppendToCube(None, CUBE, store).plan(frames), frames)
+    job = write_job(AppendToCube(None, CUBE, store).plan(frames), [frames], write_frames)
     api.update_schema(CUBE, store, rename={"q": "r"})
     with pytest.raises(SchemaConflictError):
         execute(job)

@@ -32,7 +32,7 @@ class Written:
 
     def __init__(self, url: str, n: int) -> None:
         self.url, self.n = url, n
-        self.plan = BuildCube(None, CUBE, url).plan(["seed"]).with_write_id()
+        self.plan = BuildCube(None, CUBE, url).plan(["seed"])
         self.shared = pickle.dumps(self.plan.without_commit_state())
         tables = [rows(n).filter(pa.array(np.arange(n) % 4 == task)) for task in range(4)]
         self.outcomes = [pickle.dumps(write_stream(pickle.loads(self.shared), "seed", [t])) for t in tables]

@@ -76,15 +76,18 @@ class PartitionFiles:
     files: partition.PartitionTable
     #: number of the physical partition of each file: 0, 1, ...
     numbers: Ints
+    #: how many physical partitions; of those that the dataset lacks there are no files
+    count: int
 
     @classmethod
     def of(cls, name: str, files: partition.PartitionTable, members: Sequence[Ints]) -> PartitionFiles:
         """Physical partitions, from the positions of their files."""
         positions = np.concatenate([np.empty(0, np.int64), *members])
-        return cls(name, files.take(positions), np.repeat(np.arange(len(members)), list(map(len, members))))
+        numbers = np.repeat(np.arange(len(members)), list(map(len, members)))
+        return cls(name, files.take(positions), numbers, len(members))
 
     def __len__(self) -> int:
-        return int(self.numbers[-1]) + 1 if len(self.numbers) else 0
+        return self.count
 
     def split(self, stored: StoredRows) -> Iterator[PartitionFiles]:
         """Split into blocks that are read at once."""
@@ -92,7 +95,7 @@ class PartitionFiles:
             return
         blobs, keys = open_blobs(stored.spec.store), self.files.files[stored.spec.table].to_pylist()
         size = scan.estimate_bytes(blobs, keys, len(stored.schema), 1.0)
-        weights = np.bincount(self.numbers).astype(np.float64) * size
+        weights = np.bincount(self.numbers, minlength=len(self)).astype(np.float64) * size
         bounds = runtime.split_by_weight(weights, 1, _BLOCK_BYTES).tolist()
         for start, stop in pairwise(bounds):
             yield self.select((np.arange(len(self)) >= start) & (np.arange(len(self)) < stop))
@@ -101,7 +104,7 @@ class PartitionFiles:
         """The physical partitions where the mask is true."""
         selected = mask[self.numbers]
         numbers = (np.cumsum(mask) - 1)[self.numbers[selected]]
-        return PartitionFiles(self.name, self.files.filter(selected), numbers)
+        return PartitionFiles(self.name, self.files.filter(selected), numbers, int(np.count_nonzero(mask)))
 
 
 def file_sizes(blobs: BlobStore, keys: Sequence[str]) -> Ints:
@@ -536,7 +539,7 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> list[Rewritt
 def _merge_table(
     context: MergeContext, stored: StoredRows, state: DatasetMetadata, files: dict[str, Ints], table: pa.Table
 ) -> Iterator[Rewritten]:
-    """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
+    """Merge the rows of several physical partitions, which the dataset may lack."""
     given = {*table.column_names}
     table = write_tasks.prepare_table(context.spec, [table])
     flags = np.zeros(len(table), dtype=bool)
@@ -549,26 +552,16 @@ def _merge_table(
     types = context.spec.types
     keys = {c: rows.column(c) for c in context.keys}
     values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
-    found, new = [], []
-    for folder, positions in positions_by_text(partition.join_components(values, len(rows))).items():
-        if folder in files:
-            found.append((folder, positions))
-        else:
-            new.append((folder, rows.take(pa.array(positions[~flags[positions]]))))
-    members = [files[folder] for folder, _ in found]
-    part = PartitionFiles.of(context.spec.name, state.partition_table, members)
-    for block in part.split(stored):
+    found = list(positions_by_text(partition.join_components(values, len(rows))).items())
+    members = [files.get(folder, np.empty(0, np.int64)) for folder, _ in found]
+    partitions = state.partition_table or partition.PartitionTable.empty((stored.spec.table,))
+    for block in PartitionFiles.of(context.spec.name, partitions, members).split(stored):
         chosen, found = found[: len(block)], found[len(block) :]
         positions = np.concatenate([own for _, own in chosen])
         numbers = np.repeat(np.arange(len(chosen)), [len(own) for _, own in chosen])
         own_rows = rows.take(pa.array(positions)).append_column(PARTITION, pa.array(numbers))
         folders = [folder for folder, _ in chosen]
         yield _merge_block(context, stored, block, folders, own_rows, given, flags[positions])
-    if new:
-        own_folders, tables = zip(*new, strict=True)
-        inserted, nothing = pa.concat_tables(tables), part.select(np.zeros(len(part), bool))
-        counts = _merge_counts(own_folders, list(map(len, tables)))
-        yield replace_files(nothing, np.empty(0, bool), inserted, partial(_write_merged, context), counts)
 
 
 def _merge_block(
@@ -584,7 +577,9 @@ def _merge_block(
     # several partitions at a time, so that the partition is part of what identifies a cell
     stored, _ = read_visible(source, block)
     names = stored.column_names
-    both = scan.concat_tables([stored, rows.select(names)], source.spec.uuid)
+    both = rows.select(names)
+    # without stored rows, those of the input keep their types
+    both = scan.concat_tables([stored, both], source.spec.uuid) if len(stored) else both
     of_rows, of_cells = ([t.column(c) for c in (PARTITION, *source.cell)] for t in (rows, stored))
     matches = kernels.lookup_keys(of_rows, of_cells, len(rows), len(stored))
     matched = matches >= 0
@@ -604,8 +599,9 @@ def _merge_block(
     names.remove(PARTITION)
     chosen = ((both.column(c), from_input if c in given else kept) for c in names)
     arrays = [kernels.take_values(column, positions, missing=False) for column, positions in chosen]
-    merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
-    counts = _merge_counts(folders, *changes)
+    metadata = (stored if len(stored) else rows).schema.metadata
+    merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
+    counts = pa.table([pa.array(folders, pa.string()), *map(pa.array, changes)], schema=_MERGE_COUNTS)
     return replace_files(block, is_changed, merged, partial(_write_merged, context), counts)
 
 
@@ -613,13 +609,6 @@ def _write_merged(context: MergeContext, rows: pa.Table) -> WriteResult:
     # tasks are the parallel unit
     prepared = write_tasks.prepare(context.plan, {context.spec.name: [rows]})
     return write_tasks.run_write(context.plan, prepared, threads=1)[context.spec.name]
-
-
-def _merge_counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
-    """Rows of partitions that were inserted, updated and deleted; none if not given."""
-    none = np.zeros(len(folders), dtype=np.int64)
-    columns = [*counts, *[none] * (len(_ROWS) - len(counts))]
-    return pa.table([pa.array(folders, pa.string()), *map(pa.array, columns)], schema=_MERGE_COUNTS)
 
 
 # -- finish --------------------------------------------------------------------------------------------------

@@ -171,6 +171,13 @@ def test_datasets_with_other_partition_keys_than_the_cube(store, keys):
     assert api.verify_cube(CUBE, store).ok
 
 
+def test_rows_of_new_partitions_keep_narrow_types(store):
+    narrow = frame(0, 4).astype({"w": "float32"})
+    api.build_cube(narrow, CUBE, store, overwrite=True)
+    api.merge_into_cube(narrow.assign(p=9), CUBE, store)
+    assert stored(store)["w"].dtype == "float32"
+
+
 def test_all_rows_can_be_deleted(store):
     api.merge_into_cube(frame(0, 16).assign(gone=True), CUBE, store, delete_column="gone")
     assert api.query_cube(CUBE, store) == [] and labels(store) == []

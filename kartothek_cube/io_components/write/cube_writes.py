@@ -135,7 +135,8 @@ class BuildCube(Generic[DataT, StoreT]):
                 f'Seed data ("{cube.seed_dataset}") is missing: a new cube needs it, '
                 f"given are: {', '.join(sorted(names)) or 'none'}"
             )
-        replaced = {name: _read_metadata(cube, store, name) for name in names} if self.overwrite else {}
+        uuids = {name: cube.ktk_dataset_uuid(name) for name in names} if self.overwrite else {}
+        replaced = {name: write_plan.read_replaced(uuid, store)[1] for name, uuid in uuids.items()}
         plan = self._plan_new("build", names, {}, replaced)
         existing = discover.existing_dataset_ids(cube.uuid_prefix, store)
         others = existing - names
@@ -598,18 +599,6 @@ def _with_stored_transforms(cube: Cube, dataset: DatasetMetadata) -> Cube:
             f"has {described[1]}; discover_cube gives the specification of a stored cube"
         )
     return cube.copy(transforms=stored)
-
-
-def _read_metadata(cube: Cube, store: StoreInput, name: str) -> Mapping[str, Any]:
-    """The metadata of a stored dataset; {} if there is none."""
-    uuid = cube.ktk_dataset_uuid(name)
-    try:
-        metadata = DatasetMetadata.load_from_store(uuid, open_blobs(store), load_schema=False).metadata
-        change.check_settings(metadata)
-        return metadata
-    except (KeyError, ValueError, NotImplementedError):
-        # absent, or damaged: overwriting is how a user repairs it
-        return {}
 
 
 def load_datasets(cube: Cube, store: StoreInput) -> dict[str, DatasetMetadata]:

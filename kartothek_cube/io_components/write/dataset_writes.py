@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +16,6 @@ from kartothek_cube.core import arrow, errors, naming, pruning
 from kartothek_cube.core.arguments import parse_name
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.commit.operation import is_hidden
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -99,17 +99,12 @@ class StoreDataset:
         uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
         mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
         spec = _new_spec(self, runtime.store_factory(self.store), uuid, mode)
-        try:
-            state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store), load_schema=False)
-            exists = not is_hidden(state)
-            spec = _with_contract(spec, state) if exists and self.overwrite else spec
-        except errors.DatasetNotFoundError:
-            exists = False
-        except (KeyError, NotImplementedError, errors.CorruptDatasetError):
-            # damaged: overwriting is how a user repairs it
-            exists = True
+        exists, metadata = write_plan.read_replaced(uuid, spec.store)
         if exists and not self.overwrite:
             raise errors.DatasetExistsError(uuid)
+        # overwriting is how a user repairs a contract that is damaged, too
+        with suppress(errors.CorruptDatasetError):
+            spec = _with_contract(spec, metadata) if exists else spec
         return _plan(spec, publish=self.publish)
 
 
@@ -299,14 +294,14 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
     if dataset.schema is None:
         completed = attrs.evolve(completed, schema=SchemaWrapper(pa.schema([]), dataset.uuid))
     completed = completed.evolve_change(merge_metadata=spec.change.merge_metadata)
-    return _with_contract(completed, dataset)
+    return _with_contract(completed, dataset.metadata)
 
 
-def _with_contract(spec: WriteSpec, dataset: DatasetMetadata) -> WriteSpec:
+def _with_contract(spec: WriteSpec, metadata: Mapping[str, Any]) -> WriteSpec:
     """The specification with the contract of the stored dataset; rules of whole writes need its cube."""
-    contract = Contract.of(dataset.uuid, dataset.metadata)
+    contract = Contract.of(spec.uuid, metadata)
     if contract.of_write:
-        prefix, _, name = dataset.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
+        prefix, _, name = spec.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
         cube, _ = discover.discover_cube(prefix, spec.store)
         spec = attrs.evolve(spec, name=name, cube=cube)
     return attrs.evolve(spec, contract=contract)

@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from kartothek_cube.core import errors, evolution, history, hooks, naming, partition, pruning
 from kartothek_cube.core.arguments import CallerLine
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, check_settings
+from kartothek_cube.core.commit.operation import is_hidden
 from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, validate_compatible
-from kartothek_cube.core.store import StoreFactory, resolve
+from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs, resolve
 from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
@@ -35,6 +36,19 @@ def is_merge_mode(schema_mode: SchemaMode) -> bool:
     if schema_mode not in ("strict", "merge"):
         raise ValueError(f"schema_mode is 'strict' or 'merge', got {schema_mode!r}")
     return schema_mode == "merge"
+
+
+def read_replaced(uuid: str, store: StoreInput) -> tuple[bool, Mapping[str, Any]]:
+    """Whether a dataset exists, and the metadata of the one that a write replaces."""
+    try:
+        state = DatasetMetadata.load_from_store(uuid, open_blobs(store), load_schema=False)
+        check_settings(state.metadata)
+    except errors.DatasetNotFoundError:
+        return False, {}
+    except (KeyError, ValueError, NotImplementedError):
+        # damaged: overwriting is how a user repairs it
+        return True, {}
+    return not is_hidden(state), state.metadata
 
 
 # -- results of tasks ----------------------------------------------------------------------------------------

@@ -338,7 +338,9 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
     tables: list[pa.Table] = []
     for frame in frames:
         if isinstance(frame, pd.DataFrame):
-            _check_duplicates(spec, map(ensure_string_type, frame.columns))
+            duplicates = sorted(arguments.extract_duplicates(map(ensure_string_type, frame.columns)))
+            if duplicates:
+                raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
             check_index(spec, frame)
             if isinstance(frame.index, pd.MultiIndex):
                 frame = frame.reset_index(drop=True)
@@ -352,12 +354,6 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
     if unique:
         check_unique(spec, table)
     return table
-
-
-def _check_duplicates(spec: WriteSpec, names: Iterable[str]) -> None:
-    duplicates = sorted(arguments.extract_duplicates(names))
-    if duplicates:
-        raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
 
 
 def derive_columns(spec: WriteSpec, table: pa.Table) -> pa.Table:

@@ -83,7 +83,7 @@ def delete_on_failure(delete: Callable[[], None] | None) -> Iterator[None]:
         yield
     except UnknownOutcomeError:
         raise
-    except BaseException:
+    except Exception:  # an interrupted request, by Ctrl-C, may still put the header
         if delete is not None:
             # of several failures, the first one is raised; files that stay are garbage
             with suppress(Exception):

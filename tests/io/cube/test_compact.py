@@ -11,6 +11,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.io.eager import build_dataset_indices, update_dataset_from_dataframes
 from kartothek_cube.io_components import runtime
+from kartothek_cube.io_components.job import delete_on_failure
 from kartothek_cube.io_components.write import rewrite, write_commit
 from kartothek_cube.io_components.write.rewrite import CompactCube
 from tests.support import cubes
@@ -244,7 +245,9 @@ def test_inputs_that_are_gone(store, conflict):
 UNKNOWN = UnknownOutcomeError("cube++seed", "gone")
 
 
-@pytest.mark.parametrize("error, is_kept", [(OSError("gone"), False), (UNKNOWN, True)])
+@pytest.mark.parametrize(
+    "error, is_kept", [(OSError("gone"), False), (UNKNOWN, True), (KeyboardInterrupt(), True)]
+)
 def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, is_kept):
     """A request without an answer may be done after the header was read: then its files are needed."""
     job, ((result,),) = planned(store)
@@ -253,6 +256,13 @@ def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, 
         job.finish([[result]])
     (written,) = result.written[0].partitions().files["table"].to_pylist()
     assert (written in store) == is_kept
+
+
+def test_the_first_of_several_failures_is_raised():
+    delete = mock.Mock(side_effect=OSError("second"))
+    with pytest.raises(ValueError, match="first"), delete_on_failure(delete):
+        raise ValueError("first")
+    delete.assert_called_once()
 
 
 def test_finishing_twice_changes_nothing(store):

@@ -19,7 +19,6 @@ from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, NoUnseenPa
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
-from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
@@ -30,7 +29,7 @@ from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.write import table_writer, write_plan
 from kartothek_cube.io_components.write.stored_rows import StoredRows, ValuesKept, check_write
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec, Written
-from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare
+from kartothek_cube.io_components.write.write_tasks import prepare
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -120,13 +119,11 @@ def find_committed_batch(plan: WritePlan) -> dict[str, DatasetMetadata] | None:
 
 def check_schemas(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
     """Check input and the cube as it will be, by tables without rows and before any row is read."""
-    prepare(plan, {name: [table] for name, table in tables.items()})
     results = {}
-    for name, table in tables.items():
+    for name, table in prepare(plan, {name: [table] for name, table in tables.items()}).items():
         spec = plan.specs[name]
-        origin, keys = f"{spec.uuid}/{spec.table}", list(spec.partition_on)
-        schema = make_meta(derive_columns(spec, as_table(table, spec.types)), origin, partition_keys=keys)
-        indices = [column for column in spec.index_columns(schema.names) if column in set(schema.names)]
+        schema = make_meta(table, f"{spec.uuid}/{spec.table}", partition_keys=list(spec.partition_on))
+        indices = {*spec.index_columns(schema.names)}.intersection(schema.names)
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(spec.uuid, spec.table, schema, indices=entries)
     existing = discover.load_states(plan.cube.uuid_prefix, open_blobs(plan.store))

@@ -68,9 +68,9 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
                 results.append(write_part(plan, table))
                 continue
             prepared = prepare(plan, {name: [table]})
-            if ordered and prepared:
+            rows = prepared[name]
+            if ordered and len(rows):
                 # a partition may continue in the next table, a cell must not
-                rows = prepared[name]
                 if last_row is not None:
                     check_unique(plan.specs[name], arrow.concat_promoted([last_row, rows.slice(0, 1)]))
                 last_row = rows.slice(len(rows) - 1)
@@ -83,10 +83,11 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
 
 
 def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> Written:
-    """Write the data files of prepared tables; the state of no dataset is touched."""
+    """Write the data files of prepared tables that have rows; the state of no dataset is touched."""
     return {
         name: table_writer.write_table(plan.specs[name], table, threads=threads)
         for name, table in tables.items()
+        if len(table)
     }
 
 
@@ -267,7 +268,7 @@ def check_announced(plan: WritePlan, names: Iterable[str]) -> None:
 def prepare(
     plan: WritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True
 ) -> dict[str, pa.Table]:
-    """Check and sort input, by dataset id, before any of it is written; ids without rows are left out."""
+    """Check and sort input, by dataset id, before any of it is written; ids without frames are left out."""
     check_announced(plan, frames)
     given = {name: own for name, own in sorted(frames.items()) if own}
     tables = {name: prepare_table(plan.specs[name], own, unique=unique) for name, own in given.items()}
@@ -280,7 +281,7 @@ def prepare(
         # a cell that is merged into the stored ones may lack columns: what is written is checked
         if unique:
             check_contract(spec, table, _key_columns(spec, table))
-    return {name: table for name, table in tables.items() if len(table)}
+    return tables
 
 
 def check_contract(spec: WriteSpec, table: pa.Table, cell: Sequence[str]) -> None:

@@ -320,11 +320,11 @@ def index_entries(
     distinct = normalize_zeros(distinct).cast(widen(dtype))
     ranks = kernels.make_dense(*codes)
     # marking all pairs in a mask is linear, while other pairs are sorted; the mask must not outgrow the rows
-    if len(distinct) * len(starts) > max(8 * len(values), 1 << 16):
-        return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
-    is_entry = np.zeros((len(distinct), len(starts)), dtype=bool)
-    is_entry.ravel()[ranks * len(starts) + partition] = True
-    return IndexUpdate(index.IndexColumns.from_mask(distinct, labels, is_entry), labels)
+    if len(distinct) * len(starts) <= max(8 * len(values), 1 << 16):
+        is_entry = np.zeros((len(distinct), len(starts)), dtype=bool)
+        is_entry.ravel()[ranks * len(starts) + partition] = True
+        ranks, partition = is_entry.nonzero()
+    return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
 
 
 def statistics_of(

@@ -464,18 +464,6 @@ class ParquetSerializer(_generic.DataFrameSerializer):
             _explain_timestamps(table, error)
             raise
 
-    @staticmethod
-    def read_table(
-        source: Source,
-        columns: Sequence[str] | None = None,
-        predicates: expressions.PredicatesType = None,
-        schema: pa.Schema | None = None,
-        predicate_pushdown_to_io: bool = True,
-    ) -> pa.Table:
-        """Read an Arrow table from a path, content or file, see `read_parquet`."""
-        name = source if isinstance(source, str) else "Parquet data"
-        return read_parquet(source, name, columns, predicates, schema)
-
 
 def _is_codec(name: str) -> bool:
     with suppress(ValueError):

@@ -13,6 +13,7 @@ from kartothek_cube.core import clock
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, parquet
+from kartothek_cube.serialization.parquet import read_parquet
 from kartothek_cube.serialization.testing import get_dataframe_not_nested
 from tests.support.stores import WrapperStore
 
@@ -81,7 +82,7 @@ def test_round_trip(blobs, compression, rows):
 def test_row_groups(rows, chunk_size, groups):
     content = content_of(pa.table({"x": range(rows)}), ParquetSerializer(chunk_size=chunk_size))
     assert pq.read_metadata(io.BytesIO(content)).num_row_groups == groups
-    assert ParquetSerializer.read_table(content)["x"].to_pylist() == list(range(rows))
+    assert read_parquet(content, "a file")["x"].to_pylist() == list(range(rows))
 
 
 def test_file_types():
@@ -94,7 +95,7 @@ def test_file_types():
     assert in_file.types == [pa.int8(), pa.string(), pa.string(), *times, pa.list_(pa.string())]
     assert in_file.field("l").type.value_field.name == "item"
     assert in_file.pandas_metadata["index_columns"] == []
-    in_memory = ParquetSerializer.read_table(content).schema
+    in_memory = read_parquet(content, "a file").schema
     assert in_memory.field("t").type == pa.timestamp("ns")
     assert in_memory.field("z").type == pa.timestamp("ns", "Europe/Berlin")
     assert in_memory.metadata is None
@@ -149,30 +150,30 @@ def test_sources_and_sinks(tmp_path, kind):
     content = (tmp_path / "file.parquet").read_bytes()
     kinds = {"buffer": pa.py_buffer, "file": io.BytesIO, "memoryview": memoryview, "bytes": bytes}
     source = path if kind == "path" else kinds[kind](content)
-    table = ParquetSerializer.read_table(source, ["y"], [[("x", "==", 2)]])
+    table = read_parquet(source, "a file", ["y"], [[("x", "==", 2)]])
     assert table.to_pydict() == {"y": ["b"]}
     file = io.BytesIO()
     ParquetSerializer().write_table(table, file)
-    assert ParquetSerializer.read_table(file.getvalue()).equals(table)
+    assert read_parquet(file.getvalue(), "a file").equals(table)
 
 
 def test_index_of_a_frame_is_no_column():
     unnamed = pd.DataFrame({"x": [1, 2]}, index=[7, 9])
     for df in (unnamed, unnamed.rename_axis("idx")):
         content = raw(pa.Table.from_pandas(df))
-        assert ParquetSerializer.read_table(content).column_names == ["x"]
-        assert ParquetSerializer.read_table(content, predicates=[[("x", ">", 1)]]).to_pydict() == {"x": [2]}
+        assert read_parquet(content, "a file").column_names == ["x"]
+        assert read_parquet(content, "a file", predicates=[[("x", ">", 1)]]).to_pydict() == {"x": [2]}
     content = content_of(pa.table({"x": [1], "y": [2], "z": [3]}))
-    assert ParquetSerializer.read_table(content, ["z", "x"]).column_names == ["z", "x"]
-    assert ParquetSerializer.read_table(content, ("y",)).column_names == ["y"]
-    assert ParquetSerializer.read_table(content, []).num_rows == 1
+    assert read_parquet(content, "a file", ["z", "x"]).column_names == ["z", "x"]
+    assert read_parquet(content, "a file", ("y",)).column_names == ["y"]
+    assert read_parquet(content, "a file", []).num_rows == 1
     with pytest.raises(ValueError, match=r"zz; .*available: x, y, z"):
-        ParquetSerializer.read_table(content, ["x", "zz"])
+        read_parquet(content, "a file", ["x", "zz"])
 
 
 def test_dictionaries_are_decoded_unless_asked_for(blobs):
     blobs.put("key.parquet", raw(pa.table({"c": pa.array(["b", "a", "b"]).dictionary_encode()})))
-    assert ParquetSerializer.read_table(blobs.get("key.parquet")).schema.types == [pa.string()]
+    assert read_parquet(blobs.get("key.parquet"), "a file").schema.types == [pa.string()]
     options = {"categories": ["c"], "predicates": [[("c", ">", "a")]]}
     df = ParquetSerializer.restore_dataframe(blobs, "key.parquet", **options)
     assert df["c"].cat.categories.tolist() == ["b"]
@@ -181,19 +182,19 @@ def test_dictionaries_are_decoded_unless_asked_for(blobs):
 def test_schema_of_the_dataset_completes_null_columns():
     content = content_of(pa.table({"x": pa.nulls(2), "y": pa.nulls(2), "z": pa.array([1, 2], pa.int8())}))
     schema = pa.schema([("x", pa.string()), ("z", pa.int64())])
-    table = ParquetSerializer.read_table(content, schema=schema)
+    table = read_parquet(content, "a file", schema=schema)
     assert table.schema.types == [pa.string(), pa.null(), pa.int8()]
-    nulls = ParquetSerializer.read_table(content, predicates=[[("x", "==", None)]], schema=schema)
+    nulls = read_parquet(content, "a file", predicates=[[("x", "==", None)]], schema=schema)
     assert nulls.num_rows == 2
     with pytest.raises(TypeError, match="'x'"):
-        ParquetSerializer.read_table(content, predicates=[[("x", "==", 1)]], schema=schema)
+        read_parquet(content, "a file", predicates=[[("x", "==", 1)]], schema=schema)
 
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_types_of_predicates_are_checked(rows):
     content = content_of(pa.table({"x": pa.array(range(rows), pa.int64())}))
     with pytest.raises(TypeError, match="'x' of type int64"):
-        ParquetSerializer.read_table(content, None, [[("x", "<", "a")]])
+        read_parquet(content, "a file", None, [[("x", "<", "a")]])
 
 
 def test_only_needed_columns_are_decoded():
@@ -201,9 +202,9 @@ def test_only_needed_columns_are_decoded():
     content = bytearray(content_of(table, ParquetSerializer("NONE")))
     position = content.index(b"a" * 50)
     content[position - 30 : position] = b"\xff" * 30  # the page header of y
-    assert ParquetSerializer.read_table(bytes(content), ["x"]).to_pydict() == {"x": [1, 2]}
+    assert read_parquet(bytes(content), "a file", ["x"]).to_pydict() == {"x": [1, 2]}
     with pytest.raises(CorruptDatasetError):
-        ParquetSerializer.read_table(bytes(content), ["y"])
+        read_parquet(bytes(content), "a file", ["y"])
 
 
 GOOD = content_of(pa.table({"x": [1] * 100, "y": ["a"] * 100}))
@@ -211,12 +212,12 @@ GOOD = content_of(pa.table({"x": [1] * 100, "y": ["a"] * 100}))
 
 @pytest.mark.parametrize("damaged", [b"", b"PAR1", GOOD[:-1], GOOD[:99], GOOD[:4] + b"\0" * 50 + GOOD[54:]])
 def test_corrupt_files(tmp_path, damaged):
-    with pytest.raises(CorruptDatasetError, match="Parquet data"):
-        ParquetSerializer.read_table(damaged)
+    with pytest.raises(CorruptDatasetError, match="a file"):
+        read_parquet(damaged, "a file")
     path = tmp_path / "key.parquet"
     path.write_bytes(damaged)
     with pytest.raises(CorruptDatasetError, match=str(path)):
-        ParquetSerializer.read_table(str(path))
+        read_parquet(str(path), str(path))
     with pytest.raises(CorruptDatasetError, match=r"'key\.parquet'"):
         ParquetSerializer.restore_dataframe(f"hfs://{tmp_path}", "key.parquet")
 
@@ -225,19 +226,19 @@ def test_corrupt_files(tmp_path, damaged):
 def test_double_columns(columns):
     content = raw(pa.table([[1], [2]], names=["x", "x"]))
     with pytest.raises(CorruptDatasetError, match="more than once"):
-        ParquetSerializer.read_table(content, columns)
+        read_parquet(content, "a file", columns)
 
 
 def test_times_that_nanoseconds_do_not_hold_are_read_as_microseconds():
     table = pa.table({"t": [datetime.datetime(9999, 1, 1)], "near": [datetime.datetime(2020, 1, 1)]})
-    read = ParquetSerializer.read_table(raw(table))
+    read = read_parquet(raw(table), "a file")
     assert read.schema.types == [pa.timestamp("us"), pa.timestamp("ns")]
     assert read.to_pylist() == table.to_pylist()
 
 
 def test_missing_files_keep_their_error(tmp_path):
     with pytest.raises(FileNotFoundError):
-        ParquetSerializer.read_table(str(tmp_path / "zz.parquet"))
+        read_parquet(str(tmp_path / "zz.parquet"), "a file")
 
 
 class Flaky(WrapperStore):
@@ -290,8 +291,8 @@ def test_other_failures_are_not_retried(blobs, pauses, error):
 def test_int96_time_stamps_of_old_files():
     stamps = pa.array([0, 10**18], pa.timestamp("ns"))
     content = raw(pa.table({"t": stamps}), use_deprecated_int96_timestamps=True)
-    assert ParquetSerializer.read_table(content)["t"].combine_chunks().equals(stamps)
-    found = ParquetSerializer.read_table(content, predicates=[[("t", ">", np.datetime64(0, "s"))]])
+    assert read_parquet(content, "a file")["t"].combine_chunks().equals(stamps)
+    found = read_parquet(content, "a file", predicates=[[("t", ">", np.datetime64(0, "s"))]])
     assert found.num_rows == 1
 
 
@@ -304,7 +305,7 @@ def test_flipped_bits_are_no_data():
         damaged = bytearray(content)
         damaged[position] ^= 1 << position % 8
         try:
-            assert ParquetSerializer.read_table(bytes(damaged)).equals(table)
+            assert read_parquet(bytes(damaged), "a file").equals(table)
         except CorruptDatasetError:
             found += 1
     assert found > (len(content) - footer) / 2
@@ -318,7 +319,7 @@ def test_files_of_others_may_have_views(predicates, columns):
     if int(pa.__version__.partition(".")[0]) >= 24:  # before, Arrow does not write them
         views["v"] = pa.array(lists, pa.list_view(pa.int64()))
     found, expected = (
-        ParquetSerializer.read_table(raw(pa.table(values | {"i": [1, 2, 3]})), columns, predicates)
+        read_parquet(raw(pa.table(values | {"i": [1, 2, 3]})), "a file", columns, predicates)
         for values in (views, {"s": text, "v": lists})
     )
     assert found.equals(expected)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.serialization import ParquetSerializer
+from kartothek_cube.serialization.parquet import read_parquet
 
 RANDOM = np.random.default_rng(1)
 ENCODINGS = ("RLE_DICTIONARY", "DELTA_BINARY_PACKED", "PLAIN")
@@ -18,7 +19,7 @@ def written(table, codec="SNAPPY"):
     """Write a table and check what is read; encoding and codec of each column."""
     sink = pa.BufferOutputStream()
     ParquetSerializer(codec).write_table(table, sink)
-    assert ParquetSerializer.read_table(sink.getvalue()).cast(table.schema).equals(table)
+    assert read_parquet(sink.getvalue(), "a file").cast(table.schema).equals(table)
     group = pq.ParquetFile(sink.getvalue()).metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     encodings = [next(e for e in ENCODINGS if e in column.encodings) for column in columns]

@@ -15,7 +15,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import DatasetFactory
 from kartothek_cube.io import arrow_cube, eager
 from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
-from kartothek_cube.serialization import ParquetSerializer
+from kartothek_cube.serialization.parquet import read_parquet
 from tests.support.paths import DATA
 
 DAYS = [pd.Timestamp("2018-01-01"), pd.Timestamp("2018-01-02"), pd.Timestamp("2018-01-03 12:00")]
@@ -141,7 +141,7 @@ def test_times_of_other_writers_are_of_utc():
     arrow, other = b"parquet-cpp version 1.5.1-SNAPSHOT", b"parquet-mr version 1.10.1 (build a89)"
     content = path.read_bytes()
     assert content.count(arrow) == 1
-    columns = ParquetSerializer.read_table(content, ["T"]).schema
+    columns = read_parquet(content, "a file", ["T"]).schema
     assert columns.field("T").type == pa.timestamp("ns")
-    columns = ParquetSerializer.read_table(content.replace(arrow, other[: len(arrow)]), ["T"]).schema
+    columns = read_parquet(content.replace(arrow, other[: len(arrow)]), "a file", ["T"]).schema
     assert columns.field("T").type == pa.timestamp("ns", "UTC")

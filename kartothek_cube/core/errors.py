@@ -14,22 +14,20 @@ from kartothek_cube.core.naming import header_keys, validate_uuid
 
 __all__ = (
     "ConcurrentWriteError",
+    "ContractViolationError",
     "CorruptDatasetError",
     "CubeNotFoundError",
     "DatasetExistsError",
     "DatasetNotFoundError",
     "DuplicateCellsError",
+    "HookWarning",
     "KartothekCubeError",
     "MissingFileError",
     "MultiTableCommitAborted",
+    "PublicationWarning",
     "SchemaConflictError",
     "StateNotFoundError",
     "UnknownOutcomeError",
-    "abbreviate_text",
-    "check_names",
-    "format_count",
-    "nearest_names",
-    "unknown_names",
 )
 
 _MAX_SHOWN = 20

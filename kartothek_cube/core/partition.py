@@ -242,6 +242,7 @@ class Partition:
         return {"files": dict(self.files)}
 
 
+@attrs.frozen(init=False, eq=False, repr=False)
 class PartitionTable:
     """All partitions of a dataset in commit order: labels, and storage keys per table; immutable.
 
@@ -254,11 +255,10 @@ class PartitionTable:
     [1, -1]
     """
 
-    __slots__ = ("_cache", "_partitions", "files", "labels")
-
     labels: pa.StringArray
     files: dict[str, pa.StringArray]
-    _cache: dict[Any, Any]  # decoded values of partition keys, results of has_derived_keys
+    #: decoded values of partition keys, results of has_derived_keys
+    _cache: dict[Any, Any]
     _partitions: dict[str, Partition]
 
     def __init__(
@@ -272,12 +272,7 @@ class PartitionTable:
         columns = dict(zip(files or (), keys, strict=True))
         if {*map(len, keys)} - {len(names)}:
             raise ValueError("Every table needs exactly one file per partition label")
-        attributes: tuple[object, ...] = ({} if cache is None else cache, {}, columns, names)
-        for name, value in zip(PartitionTable.__slots__, attributes, strict=True):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
+        self.__attrs_init__(names, columns, {} if cache is None else cache, {})
 
     def __reduce__(self) -> tuple[Callable[..., PartitionTable], tuple[Any, ...]]:
         labels = arrow.compact_buffers(self.labels)

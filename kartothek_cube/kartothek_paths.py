@@ -17,32 +17,7 @@ from typing import Any
 
 _ROOT = "kartothek_cube"
 
-#: modules and packages that have no file, with their docstrings
-_DOCSTRINGS = {
-    "api.consistency": "Consistency checks of the datasets of a cube.",
-    "api.discover": "Discovery of cubes and datasets in a store.",
-    "api.serialization": "Serialization of DataFrames, and predicates that filter them.",
-    "core.common_metadata": "Schemas of tables: creation, normalisation, comparison.",
-    "core.typing": "Types of stores.",
-    "core.urlencode": "Percent-encoding of partition columns and values, decoding of storage keys.",
-    "core.utils": "Checks of stores, metadata versions and strings.",
-    "io.dask.common_cube": "Checks of cubes that dask writes.",
-    "io.dask.compression": "Packed rows of shuffles.",
-    "io_components.cube": "Operations on cubes.",
-    "io_components.cube.write": "Errors of writes of cubes.",
-    "io_components.metapartition": "Tables of datasets.",
-    "io_components.utils": "Helpers for arguments of façades.",
-    "utils": "Helpers of kartothek.",
-    "serialization._csv": "Frames as CSV.",
-    "serialization._parquet": "Frames as Parquet files.",
-    "utils.converters": "Converters of arguments.",
-    "utils.ktk_adapters": "Adapters between datasets and cubes.",
-    "utils.pandas": "Functions on frames of sorted rows.",
-    "utils.predicate_converter": "Conversion of predicates of datasets to conditions of cubes.",
-    "utils.store": "Copies of blobs between stores.",
-}
-
-#: names of modules by the module that defines them; ``core`` has a file for them
+#: names of modules and packages by the module that defines them; ``core`` has a file, the others have none
 _NAMES: dict[str, dict[str, str]] = {
     "api.consistency": {"core.cube.consistency": "check_datasets get_cube_payload get_payload_subset"},
     "api.discover": {
@@ -79,6 +54,7 @@ _NAMES: dict[str, dict[str, str]] = {
     "io.dask.compression": {
         "io.dask.dataframe": "pack_payload pack_payload_pandas unpack_payload unpack_payload_pandas"
     },
+    "io_components.cube": {},
     "io_components.cube.write": {"core.errors": "MultiTableCommitAborted"},
     "io_components.metapartition": {"core.naming": "SINGLE_TABLE"},
     "io_components.utils": {
@@ -89,6 +65,7 @@ _NAMES: dict[str, dict[str, str]] = {
     "serialization._parquet": {
         "serialization.parquet": "BACKOFF_TIME MAX_NB_RETRIES ParquetReadError ParquetSerializer"
     },
+    "utils": {},
     "utils.converters": {
         "core.arguments": "converter_str converter_str_set converter_str_set_optional converter_str_tupleset "
         "converter_tuple get_str_to_python_converter"
@@ -117,16 +94,17 @@ class _Finder(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         root, _, name = fullname.partition(".")
-        if root != _ROOT or name not in _DOCSTRINGS:
+        if root != _ROOT or name == "core" or name not in _NAMES:
             return None
-        is_package = any(other.startswith(f"{name}.") for other in _DOCSTRINGS)
+        is_package = any(other.startswith(f"{name}.") for other in _NAMES)
         return ModuleSpec(fullname, self, is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__.removeprefix(f"{_ROOT}.")
         exported = names_of(name)
         module.__dict__.update({each: load_name(name, each) for each in exported}, __all__=exported)
-        module.__doc__ = _DOCSTRINGS[name]
+        owners = ", ".join(f"``{_ROOT}.{owner}``" for owner in _NAMES[name])
+        module.__doc__ = f"Names of kartothek, which are defined in {owners or 'its modules'}."
 
 
 def names_of(module: str) -> tuple[str, ...]:

@@ -618,11 +618,8 @@ class IndexBase(arguments.CopyMixin):
 
         Times with a zone are :class:`pandas.Timestamp`.
         """
-        values = self._data().values
-        if not (pat.is_date(values.type) or arrow.has_zone(values.type)):
-            return arrow.to_numpy(values)
-        frame = pandas_conversion.to_pandas(pa.table({"": values}), dates_as_object=date_as_object)
-        return frame[""].to_numpy()
+        table = pa.table({"": self._data().values})
+        return pandas_conversion.to_pandas(table, dates_as_object=date_as_object)[""].to_numpy()
 
     def as_flat_series(
         self,

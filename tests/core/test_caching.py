@@ -4,7 +4,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.caching import CACHE, ParseCache, clear
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema import read_schema_metadata, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
 
 
@@ -66,24 +65,3 @@ def test_indices_are_known_by_their_bytes():
     again.index_storage_key = "u/indices/x/a.parquet"
     again.store(stores[0], "u")
     assert again.unload().load(stores[0]).index_dct == {7: labels[:1_000]}
-
-
-def test_a_stored_index_is_loaded_as_it_was():
-    blobs = open_blobs("hmemory://")
-    labels = [f"p={i}/{i:032x}" for i in range(2_000)]
-    index = ExplicitSecondaryIndex("x", {float(i): [label] for i, label in enumerate(labels)})
-    index.store(blobs, "u")
-    remembered = index.unload().load(blobs)
-    parsed = ExplicitSecondaryIndex("x", index_storage_key="u/indices/x/b.parquet")
-    blobs.put("u/indices/x/b.parquet", blobs.get(index.index_storage_key))
-    assert remembered.columns_data.equals(parsed.load(blobs).columns_data)
-
-
-def test_schemas_are_known_by_their_bytes():
-    """One key in two stores, or a schema that changed."""
-    stores = [open_blobs("hmemory://") for _ in range(2)]
-    for blobs, dtype in zip(stores, [pa.int64(), pa.string()], strict=True):
-        store_schema_metadata(pa.schema([("x", dtype)]), "u", blobs)
-    assert [read_schema_metadata("u", blobs).types for blobs in stores] == [[pa.int64()], [pa.string()]]
-    store_schema_metadata(pa.schema([("y", pa.int64())]), "u", stores[1])
-    assert [read_schema_metadata("u", blobs).names for blobs in stores] == [["x"], ["y"]]

@@ -15,7 +15,6 @@ from kartothek_cube.core import common_metadata
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.schema import schema_file_from_bytes, schema_to_bytes
-from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(
     {"b": [1], "a": "x", "c": "x", "n": None, "l": None, "s": "x", "i": 1, "d": None, "t": 0}
@@ -385,15 +384,3 @@ def test_schema_file_with_a_flipped_byte(position):
         assert isinstance(schema_file_from_bytes(bytes(damaged), "key").schema, SchemaWrapper)
     except CorruptDatasetError:
         pass
-
-
-def test_schema_in_store():
-    blobs = open_blobs("hmemory://")
-    meta = make_meta(FRAME, "o")
-    key = common_metadata.store_schema_metadata(meta, "u", blobs)
-    assert key == "u/table/_common_metadata"
-    assert common_metadata.read_schema_metadata("u", blobs) == meta
-    assert common_metadata.read_schema_metadata("u", blobs).origin == {key}
-    assert common_metadata.store_schema_metadata(meta, "u", blobs, "core") == "u/core/_common_metadata"
-    with pytest.raises(KeyError):
-        common_metadata.read_schema_metadata("v", blobs)

@@ -80,7 +80,7 @@ def test_a_factory_is_the_dataset(factory, source):
         _ = factory.unknown
 
 
-def test_indices_are_loaded_into_the_factory(factory):
+def test_indices_are_loaded_into_the_factory(factory, source):
     assert factory.load_partition_indices() is factory and factory.primary_indices_loaded
     assert factory.query(p=2) == LABELS[1:]
     assert factory.load_index("v") is factory and factory.indices["v"].loaded
@@ -89,6 +89,7 @@ def test_indices_are_loaded_into_the_factory(factory):
     assert not factory.is_loaded
     assert factory.load_all_indices() is factory
     assert all(index.loaded for index in factory.indices.values())
+    assert source.calls == 2
 
 
 def test_indices_on_partition_keys_need_no_store(source):
@@ -117,13 +118,6 @@ def test_arguments_say_what_is_loaded(source, arguments):
     for factory in (made, made.copy()):
         assert (factory.schema is not None) is arguments.get("load_schema", True)
         assert factory.indices["v"].loaded is arguments.get("load_all_indices", False)
-
-
-def test_invalid_factories_read_again(factory, source):
-    assert factory.metadata
-    factory.invalidate()
-    assert factory.metadata
-    assert source.calls == 2
 
 
 def test_factories_are_copied_with_what_they_loaded_and_pickled_without(factory, source):

@@ -1,16 +1,16 @@
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from kartothek_cube.core import clock, testing
 from kartothek_cube.core.naming import quote
+from kartothek_cube.serialization.testing import get_dataframe_not_nested
 
-SCALARS = {
-    "bool", "byte", "date", "datetime64", "float32", "float64", "int16", "int32", "int64", "int8", "null",
-    "uint16", "uint32", "uint64", "uint8", "unicode",
-}  # fmt: skip
+NUMBERS = ["float32", "float64", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))]
+SCALARS = {name: pa.type_for_alias(name) for name in [*NUMBERS, "bool", "null"]}
+SCALARS |= {"date": pa.date32(), "datetime64": pa.timestamp("ns"), "unicode": pa.string()}
+ARRAYS = {f"array_{name}": pa.list_(SCALARS[name]) for name in [*NUMBERS, "unicode"]}
 
 
 def test_clock_is_naive_utc_and_can_be_frozen():
@@ -25,27 +25,24 @@ def test_clock_is_naive_utc_and_can_be_frozen():
     assert quote(testing.TIME_TO_FREEZE_ISO) == testing.TIME_TO_FREEZE_ISO_QUOTED
 
 
-def test_frame_of_scalars_has_one_row_of_each_type():
-    df = testing.get_dataframe_not_nested()
-    assert df.columns.tolist() == sorted(SCALARS)
-    assert len(df) == 1
-    assert df["datetime64"].dtype == "datetime64[ns]"
-    assert len(df["byte"][0]) == 16
+@pytest.mark.parametrize(
+    "df, n, expected",
+    [
+        (testing.get_dataframe_not_nested(), 1, {**SCALARS, "byte": pa.binary()}),
+        (testing.get_dataframe_alltypes(), 1, {**SCALARS, **ARRAYS, "byte": pa.binary()}),
+        (get_dataframe_not_nested(3), 3, {**SCALARS, "bytes": pa.binary()}),
+    ],
+    ids=["scalars", "all types", "several rows"],
+)
+def test_frames_have_a_column_of_each_type(df, n, expected):
     fields = pa.Schema.from_pandas(df)
-    assert fields.field("null").type == pa.null()
-    assert fields.field("date").type == pa.date32()
-    assert fields.field("uint8").type == pa.uint8()
+    types = [pa.string() if dtype == pa.large_string() else dtype for dtype in fields.types]
+    assert dict(zip(fields.names, types, strict=True)) == expected
+    assert (len(df), fields.names) == (n, sorted(expected))
 
 
-def test_frame_of_all_types_adds_arrays():
-    df = testing.get_dataframe_alltypes()
-    arrays = [name for name in df.columns if name.startswith("array_")]
-    assert set(df.columns) - set(arrays) == SCALARS
-    assert df.columns.tolist() == sorted(df.columns)
-    assert {name: df[name][0].dtype.name for name in arrays} == {
-        **{f"array_{kind}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-        "array_float32": "float32",
-        "array_float64": "float64",
-        "array_unicode": "object",
-    }
-    assert all(isinstance(df[name][0], np.ndarray) for name in arrays)
+@pytest.mark.parametrize("n", [0, 1, 300])
+def test_rows_differ_and_types_do_not(n):
+    df = get_dataframe_not_nested(n)
+    assert df.dtypes.equals(get_dataframe_not_nested(5).dtypes)
+    assert [df[name].nunique() for name in ("int64", "unicode", "date", "bytes")] == 4 * [n]

@@ -110,8 +110,10 @@ def _convert_errors(source: Source, name: str) -> Iterator[None]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         raise CorruptDatasetError(name, f"not a readable Parquet file: {error}") from error
     except OSError as error:
-        # Arrow raises OSError for broken pages and footers, too; system errors have an errno
-        if error.errno is not None or not isinstance(source, (str, *_CONTENT)):
+        # Arrow raises OSError for broken pages and footers, too; those of the system have an errno, those of
+        # stores a class of their own
+        is_of_arrow = type(error) is OSError and error.errno is None
+        if not (is_of_arrow and isinstance(source, (str, *_CONTENT))):
             raise
         raise CorruptDatasetError(name, f"not a readable Parquet file: {error}") from error
 
@@ -139,13 +141,8 @@ def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
 
 def parse_footer(file: pa.NativeFile, key: str) -> pq.FileMetaData:
     """Footer of an open file; raises CorruptDatasetError."""
-    try:
+    with _convert_errors(b"", key):
         return pq.read_metadata(file)
-    except (pa.ArrowException, OSError) as error:
-        # the store failed, not the parser, which raises OSErrors without errno
-        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
-            raise
-        raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
 
 
 #: pandas' own name for an index in a file

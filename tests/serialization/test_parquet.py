@@ -13,7 +13,7 @@ from kartothek_cube.core import clock
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, parquet
-from kartothek_cube.serialization.parquet import read_parquet
+from kartothek_cube.serialization.parquet import read_footer, read_parquet
 from kartothek_cube.serialization.testing import get_dataframe_not_nested
 from tests.support.stores import WrapperStore
 
@@ -220,6 +220,12 @@ def test_corrupt_files(tmp_path, damaged):
         read_parquet(str(path), str(path))
     with pytest.raises(CorruptDatasetError, match=r"'key\.parquet'"):
         ParquetSerializer.restore_dataframe(f"hfs://{tmp_path}", "key.parquet")
+
+
+def test_names_in_footers_that_are_no_text(blobs):
+    blobs.put("key.parquet", raw(pa.table({"city": [1]})).replace(b"city", b"cit\xfe"))
+    with pytest.raises(CorruptDatasetError, match=r"'key\.parquet'.* decode byte 0xfe"):
+        read_footer(blobs, "key.parquet")
 
 
 @pytest.mark.parametrize("columns", [None, ["x"]])

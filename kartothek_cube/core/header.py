@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 import secrets
@@ -99,13 +98,9 @@ class CommitRecord:
         if self.schema is None:
             return None
         try:
-            packed = base64.b64decode(self.schema, validate=True)
-            # guard against decompression bombs
-            if not 0 <= zstandard.frame_content_size(packed) <= 1 << 26:
-                raise ValueError("its size is unknown or too large")
-            content = zstandard.ZstdDecompressor().decompress(packed)
+            content = _decompress(base64.b64decode(self.schema, validate=True))
             return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
-        except (binascii.Error, zstandard.ZstdError, pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             damage = f"the copy of the schema in the header is damaged ({error}), and there is no schema file"
             remedy = "restore the header from a backup, or write the dataset again"
             raise CorruptDatasetError(origin, f"{damage}. Roll back to an earlier state, {remedy}") from error
@@ -377,18 +372,22 @@ def packb(obj: object) -> bytes:
 
 def unpackb(bts: bytes) -> Any:
     """Decompress and parse one object; untrusted input, ValueError for anything malformed or oversized."""
+    content = _decompress(bts)
+    try:
+        return msgpack.unpackb(content, raw=False, strict_map_key=True)
+    except ValueError as error:  # all errors of msgpack are
+        raise ValueError(f"not one msgpack object: {str(error) or type(error).__name__}") from error
+
+
+def _decompress(bts: bytes) -> bytes:
     try:
         size = zstandard.frame_content_size(bts)
         if size < 0:
             raise ValueError("the zstd frame does not state its content size")
         _check_size(size, len(bts))
-        content = zstandard.ZstdDecompressor().decompress(bts, allow_extra_data=False)
+        return zstandard.ZstdDecompressor().decompress(bts, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise ValueError(f"not a zstd frame: {error}") from error
-    try:
-        return msgpack.unpackb(content, raw=False, strict_map_key=True)
-    except ValueError as error:  # all errors of msgpack are
-        raise ValueError(f"not one msgpack object: {str(error) or type(error).__name__}") from error
 
 
 def _check_size(size: int, compressed_size: int) -> None:

@@ -190,8 +190,7 @@ def validate_compatible(
     >>> validate_compatible([old, new]).types
     [DataType(string)]
     """
-    distinct = _distinct(schemas)
-    _check_pandas(distinct, ignore_pandas)
+    distinct = _distinct(schemas, ignore_pandas)
     return reduce(_unite, distinct) if distinct else None
 
 
@@ -222,10 +221,8 @@ def validate_shared_columns(
     kartothek_cube.core.errors.SchemaConflictError: Column 'DAY' is date32[day] in {seed} but string in
     {weather}.
     """
-    distinct = _distinct(schemas)
-    _check_pandas(distinct, ignore_pandas)
     seen: dict[str, tuple[pa.DataType, SchemaWrapper]] = {}
-    for schema in distinct:
+    for schema in _distinct(schemas, ignore_pandas):
         for field in schema:
             seen_type, seen_schema = seen.setdefault(field.name, (field.type, schema))
             if pat.is_null(seen_type):
@@ -236,9 +233,12 @@ def validate_shared_columns(
                 raise SchemaConflictError(problem)
 
 
-def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrapper]:
+def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema], ignore_pandas: bool) -> list[SchemaWrapper]:
     """Distinct schemas with the origins of all copies, in an order that does not depend on file names."""
     wrapped = [s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "schema") for s in schemas]
+    if not ignore_pandas and len(set(map(_has_pandas, wrapped))) > 1:
+        problem = "Schemas with and without pandas metadata cannot be compared"
+        raise SchemaConflictError(f"{problem}; use ignore_pandas=True to compare Arrow types.")
     if len(wrapped) < 2:
         return wrapped
     groups: dict[tuple[SchemaWrapper, bool], list[SchemaWrapper]] = {}
@@ -251,12 +251,6 @@ def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrappe
 
 def _has_pandas(schema: SchemaWrapper) -> bool:
     return schema.internal().metadata is not None
-
-
-def _check_pandas(schemas: list[SchemaWrapper], ignore_pandas: bool) -> None:
-    if not ignore_pandas and len({_has_pandas(schema) for schema in schemas}) > 1:
-        problem = "Schemas with and without pandas metadata cannot be compared"
-        raise SchemaConflictError(f"{problem}; use ignore_pandas=True to compare Arrow types.")
 
 
 def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:

@@ -272,7 +272,7 @@ def rank(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
 
 
-def order(ranks: arrow.Ints, codes: arrow.Ints, n_labels: int) -> arrow.Ints | None:
+def order(ranks: arrow.Ints, codes: npt.NDArray[np.integer[Any]], n_labels: int) -> arrow.Ints | None:
     """Positions that sort entries stably by value and drop duplicates; None if nothing changes."""
     pairs = ranks * n_labels + codes
     if (pairs[1:] > pairs[:-1]).all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -130,7 +130,12 @@ def read_schemas(
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {errors.unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
-        return _find_table(uuid, blobs, read, exact)
+        try:
+            return TableSchema(naming.SINGLE_TABLE, read(naming.SINGLE_TABLE, exact=exact))
+        except KeyError:
+            tables = tables_with_schema(uuid, blobs)
+            if not tables:
+                raise
     if table_name is None and len(tables) > 1:
         schemas = {tables[0]: read(tables[0])}
         for table in tables[1:]:
@@ -151,20 +156,6 @@ def embedded_schemas(
         return None
     name = table_name or (tables[0] if tables else naming.SINGLE_TABLE)
     return TableSchema(name, record.embedded_schema(naming.schema_key(header["dataset_uuid"], name)))
-
-
-def _find_table(uuid: str, blobs: BlobStore, read: Callable[..., SchemaWrapper], exact: bool) -> TableSchema:
-    """Table of a dataset without partitions, by its schema files."""
-    try:
-        return TableSchema(naming.SINGLE_TABLE, read(naming.SINGLE_TABLE, exact=exact))
-    except KeyError:
-        tables = tables_with_schema(uuid, blobs)
-        if not tables:
-            raise
-    first = read(tables[0])
-    if len(tables) == 1:
-        return TableSchema(tables[0], first)
-    return TableSchema(naming.SINGLE_TABLE, table_schemas={tables[0]: first})
 
 
 @dataclass(eq=False)

@@ -667,10 +667,13 @@ def test_headers_have_the_schema_of_a_file_that_is_gone(table, emptied):
         assert ds.schema.equals(expected.schema)
 
 
-def test_headers_have_a_schema_that_the_file_has_no_more():
+@pytest.mark.parametrize("emptied", [False, True])
+def test_headers_have_a_schema_that_the_file_has_no_more(emptied):
     """Several other commits may replace the file between the reads of the header and of the schema."""
     store = open_blobs("hmemory://")
     api.store_dataframes_as_dataset(store, "u", [pd.DataFrame({"x": [1]})])
+    if emptied:
+        api.delete_dataset_rows("u", store, predicates="all")
     content = store.get(HEADER_KEY)
     for number in range(12):
         api.update_dataset_schema("u", store, add={f"s{number}": "int64"})

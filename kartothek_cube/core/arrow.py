@@ -107,6 +107,9 @@ def decoded_type(t: pa.DataType) -> pa.DataType:
         return decoded_type(t.value_type)
     if t in _VIEWS:
         return _VIEWS[t]
+    if pat.is_map(t):
+        keys = decoded_type(t.key_type)
+        return pa.map_(storage_type(keys) if is_long(keys) else keys, decoded_type(t.item_type))
     return rebuild_nested(t, decoded_type) if pat.is_nested(t) else t
 
 
@@ -274,9 +277,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-_LARGE_TEXTS = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-
-
 def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """Partition labels as one Arrow string array; raises TypeError for anything but text."""
     if isinstance(labels, str):
@@ -380,106 +380,38 @@ def copy_to_arrow_memory(content: bytes | bytearray | memoryview) -> pa.Buffer:
 
 
 @lru_cache(maxsize=1024)
-def has_foreign_layout(t: pa.DataType) -> bool:
-    """Whether arrays of a type contain views or run-end encoded values, at any depth."""
+def _breaks_casts(t: pa.DataType) -> bool:
+    """Whether a type contains list views or run-end encoded values, or encodes some, at any depth."""
     # Arrow (26) casts list views as if their offsets were those of lists, which gives other values or ends
     # the process; it does not cast run-end encoded values, nor decode dictionaries of string views.
-    if _is_list_view(t) or t in _VIEWS or pat.is_run_end_encoded(t):
+    if pat.is_list_view(t) or pat.is_large_list_view(t) or pat.is_run_end_encoded(t):
         return True
     if isinstance(t, pa.BaseExtensionType):
-        return has_foreign_layout(t.storage_type)
+        return _breaks_casts(t.storage_type)
     if pat.is_dictionary(t):
-        return has_foreign_layout(t.value_type)
+        return has_views(t.value_type) or _breaks_casts(t.value_type)
     # a cast of such keys ends the process before pyarrow 26
-    if pat.is_map(t) and t.key_type in _LARGE_TEXTS:
+    if pat.is_map(t) and is_long(t.key_type):
         return True
-    return any(has_foreign_layout(t.field(number).type) for number in range(t.num_fields))
+    return any(_breaks_casts(t.field(number).type) for number in range(t.num_fields))
 
 
-def convert_layout(array: pa.Array) -> pa.Array:
-    """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine."""
-    t = array.type
-    if not has_foreign_layout(t):
-        return array
-    if isinstance(t, pa.BaseExtensionType):
-        return convert_layout(array.storage)
-    if t in _VIEWS:
-        return array.cast(_VIEWS[t])
-    if pat.is_run_end_encoded(t):
-        return _decode_runs(array)
-    if pat.is_dictionary(t):
-        return convert_layout(array.dictionary).take(array.indices)
-    if pat.is_struct(t):
-        return _convert_struct(array)
-    if pat.is_map(t):
-        return _convert_map(array)
-    if pat.is_fixed_size_list(t):
-        return _convert_fixed_size_list(array)
-    if _is_list_view(t) or pat.is_list(t) or pat.is_large_list(t):
-        return _convert_list(array)
-    raise pa.ArrowNotImplementedError(f"views and runs within {t} are not supported")
+@lru_cache(maxsize=1024)
+def has_views(t: pa.DataType) -> bool:
+    """Whether a type contains views of strings or bytes, at any depth."""
+    return contains_type(t, _VIEWS.__contains__)
 
 
 def convert_layouts(table: pa.Table) -> pa.Table:
-    """Convert all columns with foreign layouts; the table itself if there are none."""
+    """Convert views to lists and strings, and run-end encoded values to plain ones."""
     columns = {}
     for position, field in enumerate(table.schema):
-        if has_foreign_layout(field.type):
-            chunks = table.column(position).chunks or [pa.array([], field.type)]
-            columns[position] = pa.chunked_array([convert_layout(chunk) for chunk in chunks])
+        column, plain = table.column(position), decoded_type(field.type)
+        if _breaks_casts(field.type):
+            columns[position] = pa.chunked_array([pa.array(column.to_pylist(), plain)])
+        elif has_views(field.type):
+            columns[position] = column.cast(plain)
     return replace_columns(table, columns)
-
-
-def _is_list_view(t: pa.DataType) -> bool:
-    return bool(pat.is_list_view(t) or pat.is_large_list_view(t))
-
-
-def _decode_runs(array: pa.Array) -> pa.Array:
-    """Decode run-end encoded values."""
-    # Arrow decodes runs of few types only, so the values are taken by position.
-    ends = array.run_ends.to_numpy()
-    rows = np.arange(array.offset, array.offset + len(array))
-    return convert_layout(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
-
-
-def _convert_struct(array: pa.Array) -> pa.Array:
-    # flattened children are null where the struct is null, and sliced like the struct
-    children = [convert_layout(child) for child in array.flatten()]
-    fields = [pa.field(f.name, c.type) for f, c in zip(array.type, children, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-
-
-def _convert_list(array: pa.Array) -> pa.Array:
-    # flattening drops elements under nulls and puts the elements of views into row order
-    elements = convert_layout(array.flatten())
-    lengths = to_numpy(pc.list_value_length(array).fill_null(0))
-    return pa.LargeListArray.from_arrays(pa.array(_offsets(lengths)), elements, mask=array.is_null())
-
-
-def _convert_fixed_size_list(array: pa.Array) -> pa.Array:
-    # nulls have elements, too; flattening drops them, but not those of dictionaries of list views
-    nulls, size = array.is_null(), array.type.list_size
-    valid = np.repeat(~to_numpy(nulls), size)
-    elements = convert_layout(array.values[array.offset * size : (array.offset + len(array)) * size])
-    offsets = _offsets(np.where(to_numpy(nulls), 0, size))
-    return pa.LargeListArray.from_arrays(pa.array(offsets), elements.filter(pa.array(valid)), mask=nulls)
-
-
-def _convert_map(array: pa.Array) -> pa.Array:
-    # maps cannot be flattened; a slice cuts the offsets, but neither keys nor items
-    nulls, bounds = array.is_null(), array.offsets.to_numpy()
-    lengths = np.where(to_numpy(nulls), 0, np.diff(bounds))
-    offsets = _offsets(lengths)
-    entries = pa.array(np.repeat(bounds[:-1] - offsets[:-1], lengths) + np.arange(offsets[-1]))
-    keys, items = (convert_layout(child).take(entries) for child in (array.keys, array.items))
-    keys = keys.cast(_LARGE_TEXTS.get(keys.type, keys.type))
-    return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, mask=nulls)
-
-
-def _offsets(lengths: npt.NDArray[Any]) -> Ints:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
 
 
 def replace_columns(table: pa.Table, columns: Mapping[int, pa.ChunkedArray]) -> pa.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -960,29 +959,19 @@ class _TextReader:
             text = codec.replace_words(text, self.types)
         if not text:
             return Conjunction(None)
-        if not codec.has_joins(text):
-            try:
-                return self._read_comparisons(text)
-            except ValueError as error:
-                problem = error
-            # nested parentheses, or an error indeed
-            try:
-                return self._read_joined(text, original)
-            except codec.ConditionSyntaxError:
-                raise problem from None
         try:
-            return self._read_joined(text, original)
+            return Conjunction(self._build(codec.parse_joined(text, original)))
         except codec.ConditionSyntaxError:
-            if not self.of_query:
-                with suppress(ValueError):
-                    return self._read_comparisons(text)
+            has_joins = codec.has_joins(text)
+            if has_joins and self.of_query:
+                raise
+            try:
+                # comparisons may have names and values that the grammar does not
+                return Conjunction([self.make(codec.parse_text(s)) for s in codec.split_conditions(text)])
+            except ValueError as error:
+                if not has_joins:
+                    raise error from None
             raise
-
-    def _read_comparisons(self, text: str) -> Conjunction:
-        return Conjunction([self.make(codec.parse_text(part)) for part in codec.split_conditions(text)])
-
-    def _read_joined(self, text: str, original: str) -> Conjunction:
-        return Conjunction(self._build(codec.parse_joined(text, original)))
 
     def _build(self, parsed: codec.JoinedTexts | codec.ConditionText) -> ConditionTree:
         if isinstance(parsed, codec.ConditionText):

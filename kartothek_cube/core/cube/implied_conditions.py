@@ -357,28 +357,14 @@ def _value(scalar: pa.Scalar) -> Any:
     return None if value != value or (isinstance(value, bytes) and b"\0" in value) else value
 
 
-def _is_bytes(dtype: pa.DataType) -> bool:
-    return bool(pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_binary_view(dtype))
-
-
-#: kinds of types that Arrow compares without rounding
-_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
-    pat.is_integer,
-    pat.is_boolean,
-    pat.is_floating,
-    pat.is_decimal,
-    pat.is_date32,
-    pat.is_time,
-    arrow.is_text,
-    _is_bytes,
-)
-
-
 def _is_comparable(column: pa.DataType, value: pa.DataType) -> bool:
     """Whether the comparison of a column with a value is exact, in Arrow as in a condition."""
     if pat.is_timestamp(column) and pat.is_timestamp(value):
         return (column.tz is None) == (value.tz is None)
-    return any(is_kind(column) and is_kind(value) for is_kind in _KINDS)
+    if pat.is_date64(column) or pat.is_date64(value):
+        return False
+    kinds = (pat.is_integer, pat.is_decimal)
+    return arrow.same_type(column, value) or any(is_kind(column) and is_kind(value) for is_kind in kinds)
 
 
 # -- Arrow ---------------------------------------------------------------------------------------------------

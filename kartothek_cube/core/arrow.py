@@ -18,12 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.errors import abbreviate_text
+
 T = TypeVar("T")
 
-_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-_UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
-_FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
-_BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in kind.items()}
 _STRINGS = {pa.large_string(), pa.string_view()}
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 #: types of Python that pandas takes for objects, or not at all
@@ -117,17 +115,18 @@ def number_bits(t: pa.DataType) -> int:
     """Bits of a number, or of the numbers in a list; 0 for other types."""
     while pat.is_list(t):
         t = t.value_type
-    return _BITS.get(t.id, 0)
+    return t.bit_width if pat.is_integer(t) or pat.is_floating(t) else 0
 
 
 def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
     """The type of the same kind whose numbers have so many bits; types without numbers are unchanged."""
-    if _BITS.get(t.id) == width:
-        return t
     if pat.is_list(t):
         return pa.list_(t.value_field.with_type(with_number_bits(t.value_type, width)))
-    kinds = (_SIGNED, pat.is_signed_integer), (_UNSIGNED, pat.is_unsigned_integer), (_FLOATS, pat.is_floating)
-    return next((types[width] for types, is_kind in kinds if is_kind(t)), t)
+    if pat.is_floating(t):
+        return pa.type_for_alias(f"float{width}")
+    if pat.is_integer(t):
+        return pa.type_for_alias(f"int{width}" if pat.is_signed_integer(t) else f"uint{width}")
+    return t
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
@@ -187,11 +186,8 @@ def with_known_types(t: pa.DataType, other: pa.DataType) -> pa.DataType:
             [a.with_type(with_known_types(a.type, b.type)) for a, b in zip(t, other, strict=True)]
         )
     if pat.is_map(t) and pat.is_map(other):
-        key, item = (
-            with_known_types(t.key_type, other.key_type),
-            with_known_types(t.item_type, other.item_type),
-        )
-        return pa.map_(key, item)
+        keys = with_known_types(t.key_type, other.key_type)
+        return pa.map_(keys, with_known_types(t.item_type, other.item_type))
     if pat.is_list(t) and pat.is_list(other):
         return pa.list_(t.value_field.with_type(with_known_types(t.value_type, other.value_type)))
     return t
@@ -309,13 +305,6 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return values
 
 
-def boolean_array(mask: Mask) -> pa.BooleanArray:
-    """Arrow array of a mask."""
-    # a tenth of the time of Arrow's conversion
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
-
-
 def is_null(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Mask of nulls, including NaN."""
     # Arrow 23 finds no nulls and NaN among the values of a dictionary.
@@ -362,12 +351,6 @@ def compact_buffers(array: Any) -> Any:
     if array.get_total_buffer_size() <= array.nbytes + 1024:
         return array
     return array.take(pa.array(np.arange(len(array))))
-
-
-def abbreviate(names: Iterable[object], limit: int = 5) -> str:
-    """Comma-separated names, cut after `limit` with the total number."""
-    texts = [str(name) for name in names]
-    return ", ".join(texts[:limit]) + (f", … ({len(texts)} in total)" if len(texts) > limit else "")
 
 
 def copy_to_arrow_memory(content: bytes | bytearray | memoryview) -> pa.Buffer:
@@ -464,9 +447,7 @@ def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.C
 def describe(value: object) -> str:
     """Shortened value and its type for a message, without numpy's ``np.int64(1)``."""
     plain = value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
-    text = repr(plain)
-    text = text if len(text) <= 100 else text[:97] + "..."
-    return f"{text} (type {type(value).__name__})"
+    return f"{abbreviate_text(repr(plain), 100)} (type {type(value).__name__})"
 
 
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arrow, caching, errors, naming, pruning
+from kartothek_cube.core import caching, errors, naming, pruning
 from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.partition import PartitionTable
@@ -91,7 +91,7 @@ def list_partitions(
     if len(depths.unique()) > 1:
         examples = labels.take(pc.index_in(depths.unique(), value_set=depths)).to_pylist()
         problem = f"Dataset {uuid!r}: files have different numbers of partition values in their path"
-        raise RuntimeError(f"{problem}: {arrow.abbreviate(examples)}")
+        raise RuntimeError(f"{problem}: {errors.list_names(examples)}")
     keys_of_labels = partition_keys_of(labels) if partition_keys is None else partition_keys
     return _table_of_files(keys, tables, labels), list(keys_of_labels)
 

@@ -92,7 +92,7 @@ class ConcurrentWriteError(KartothekCubeError, RuntimeError):
         self.detail = detail
         message = f"Dataset {dataset_uuid!r}: another writer was faster, this commit was not applied."
         if self.partitions:
-            message += f" Partitions in conflict: {_listing(self.partitions)}."
+            message += f" Partitions in conflict: {list_names(self.partitions)}."
         super().__init__(f"{message} {detail or 'Read the newest state and repeat the operation.'}")
 
 
@@ -521,7 +521,7 @@ def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[obje
     missing = sorted({str(name) or "''" for name in unknown})
     nearest = sorted({match for name in missing for match in nearest_names(name, names)})
     hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
-    return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"
+    return f"unknown {kind} {', '.join(missing)}; {hint}available: {list_names(names) or 'none'}"
 
 
 def check_names(
@@ -544,8 +544,8 @@ def nearest_names(name: str, available: Iterable[str]) -> list[str]:
     return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=1)]
 
 
-def _listing(names: Iterable[str]) -> str:
+def list_names(names: Iterable[object]) -> str:
     """Comma-separated names; a long list is cut."""
-    shown = list(names)
+    shown = list(map(str, names))
     n_hidden = len(shown) - _MAX_SHOWN
     return ", ".join(shown[:_MAX_SHOWN]) + (f", … and {n_hidden} more" if n_hidden > 0 else "")

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, is_null, widen
+from kartothek_cube.core.arrow import convert_plain, describe, is_null, widen
 from kartothek_cube.core.errors import abbreviate_text, check_names
 
 LiteralType: TypeAlias = tuple[str, str, Any]
@@ -660,20 +660,14 @@ def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) 
     if codes.null_count:
         codes = codes.fill_null(len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    matches = literal_mask(values, op, value, column).to_numpy(zero_copy_only=False)
-    hits = np.flatnonzero(matches)
-    if not len(hits):
-        return pa.repeat(pa.scalar(False), len(codes))
-    # comparing codes with the only match takes a fifth of looking up each of them
-    numbers = codes.to_numpy()
-    return boolean_array(numbers == hits[0] if len(hits) == 1 else matches[numbers])
+    return literal_mask(values, op, value, column).take(codes)
 
 
 def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:
     """Predicates as a tree, checked against a schema: form, columns, operators and types of values."""
     node = to_tree(predicates)
     literals = literals_of(node)
-    check_columns({column for column, _, _ in literals}, schema.names, "Predicates")
+    check_columns(columns_of(node), schema.names, "Predicates")
     for column, op, value in literals:
         bind_literal(schema.field(column).type, op, value, column)
     return node

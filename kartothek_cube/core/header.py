@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
-from kartothek_cube.core.arrow import abbreviate
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.errors import CorruptDatasetError, list_names
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
 from kartothek_cube.core.schema import SchemaWrapper
 
@@ -206,7 +205,7 @@ def check_header(header: Mapping[str, Any], key: str, uuid: str | None = None) -
     keys = [] if keys is None else _get_typed(header, "partition_keys", list, key)
     _check_texts(keys, "partition_keys", key)
     if len(set(keys)) < len(keys):
-        raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {abbreviate(keys)}")
+        raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {list_names(keys)}")
     _check_indices(_get_typed(header, "indices", dict, key, {}), key)
     part = header.get(COMMIT_RECORD)
     if part is not None and not _is_record(part):
@@ -226,7 +225,7 @@ def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str
     _check_types(key, "in 'partitions', 'files'", files, dict)
     tables = common_tables(files)
     if tables is None:
-        raise CorruptDatasetError(key, f"partitions have different tables: {abbreviate(table_sets(files))}")
+        raise CorruptDatasetError(key, f"partitions have different tables: {list_names(table_sets(files))}")
     _check_types(key, "in 'partitions', a table", tables, str)
     columns = {table: list(map(itemgetter(table), files)) for table in tables}
     return _array(list(partitions), key), {table: _array(texts, key) for table, texts in columns.items()}

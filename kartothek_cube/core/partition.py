@@ -310,7 +310,7 @@ class PartitionTable:
         files = [partition.files for partition in partitions.values()]
         tables = header.common_tables(files)
         if tables is None:
-            sets = arrow.abbreviate(header.table_sets(files))
+            sets = errors.list_names(header.table_sets(files))
             raise ValueError(f"All partitions need files of the same tables; found {sets}")
         return cls(partitions, {table: list(map(itemgetter(table), files)) for table in tables})
 
@@ -403,12 +403,12 @@ class PartitionTable:
         duplicates = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
         duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
         if duplicates:
-            problem = f"Partition labels have to be unique, these occur twice: {arrow.abbreviate(duplicates)}"
-            raise ValueError(problem)
+            names = errors.list_names(duplicates)
+            raise ValueError(f"Partition labels have to be unique, these occur twice: {names}")
         if not len(self):
             return other
         if self.files.keys() != other.files.keys():
-            tables = arrow.abbreviate([sorted(self.files), sorted(other.files)])
+            tables = errors.list_names([sorted(self.files), sorted(other.files)])
             raise ValueError(f"Partitions have different tables: {tables}")
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)

@@ -656,11 +656,9 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
 
 def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) -> pa.BooleanArray:
     """Mask of the rows of an encoded column: distinct values are compared, codes are looked up."""
-    codes, values = array.indices, array.dictionary
-    if codes.null_count:
-        codes = codes.fill_null(len(values))
-        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    return literal_mask(values, op, value, column).take(codes)
+    values = array.dictionary
+    matches = literal_mask(values, op, value, column).take(array.indices)
+    return matches.fill_null(literal_mask(pa.nulls(1, values.type), op, value, column)[0])
 
 
 def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:

@@ -116,6 +116,12 @@ def test_a_column_of_nan_and_null_takes_any_value():
         expressions.literal_mask(pa.array([math.nan, 1.0]), "==", "a")
 
 
+def test_the_codes_of_a_dictionary_may_have_no_room_for_another_value():
+    array = pa.DictionaryArray.from_arrays(pa.array([127, None], pa.int8()), pa.array(range(128)))
+    assert expressions.literal_mask(array, "==", 127).to_pylist() == [True, False]
+    assert expressions.literal_mask(array, "in", [1, None]).to_pylist() == [False, True]
+
+
 @pytest.mark.parametrize("op", ["~", "=", "IN", None])
 def test_unknown_operator(op):
     with pytest.raises(NotImplementedError, match=r"'x'.* not in"):

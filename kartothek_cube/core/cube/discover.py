@@ -584,14 +584,12 @@ def select_datasets(
         return check_loaded(datasets)
     blobs = open_existing(cube.uuid_prefix, store)
     requested = arguments.parse_name_set_optional("datasets", datasets)
-    if requested is not None and must_exist:
-        existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-        if not existing:
-            check_cube_exists(cube.uuid_prefix, blobs)
-        choose_datasets(cube, requested, existing)
     datasets_of_cube = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
-    if not datasets_of_cube:
-        check_cube_exists(cube.uuid_prefix, blobs)
+    # a failed write may have left files
+    if not datasets_of_cube and not blobs.list_dir(cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR):
+        raise cube_not_found(cube.uuid_prefix, blobs)
+    if must_exist and requested is not None and not requested <= datasets_of_cube.keys():
+        choose_datasets(cube, requested, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
     return datasets_of_cube
 
 
@@ -632,9 +630,3 @@ def cube_not_found(uuid_prefix: str, blobs: BlobStore) -> errors.CubeNotFoundErr
     cubes = [name for name in list_cubes(blobs) if name != uuid_prefix]
     _, _, alternatives = errors.unknown_names("cube", [uuid_prefix], cubes).partition("; ")
     return errors.CubeNotFoundError(uuid_prefix, alternatives)
-
-
-def check_cube_exists(uuid_prefix: str, blobs: BlobStore) -> None:
-    """Raise CubeNotFoundError unless the store has some file of the cube, as a failed write leaves them."""
-    if not blobs.list_dir(uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR):
-        raise cube_not_found(uuid_prefix, blobs)

@@ -784,15 +784,13 @@ def tree_mask(table: pa.Table, node: Node | None) -> pa.BooleanArray:
     )
 
 
-def simplify(node: Node, constants: Mapping[str, Any]) -> Node | bool:
+def simplify(node: Node, constants: Mapping[str, pa.Scalar]) -> Node | bool:
     """Remaining predicate on rows in which some columns are constant; a bool if the result is certain."""
     if isinstance(node, tuple):
         column, op, value = node
         if column not in constants:
             return node
-        constant = constants[column]
-        array = pa.repeat(constant, 1) if isinstance(constant, pa.Scalar) else pa.array([constant])
-        return bool(literal_mask(array, op, value, column)[0].as_py())
+        return bool(literal_mask(pa.repeat(constants[column], 1), op, value, column)[0].as_py())
     # all operands are simplified, so that values of wrong types always raise
     parts = [simplify(operand, constants) for operand in node.operands]
     is_all = isinstance(node, AllOf)

@@ -19,17 +19,17 @@ from kartothek_cube.core import arguments, arrow, pandas_conversion
 from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions import Node, tree_mask
 
+QUOTES = ("'", '"')
+_QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
+_QUOTED = re.compile(_QUOTED_VALUE)
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
     r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<>|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
-    r"\s*(?:(?P<quoted>'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|(?P<value>[^=)]*?))\s*\)?\s*"
+    rf"\s*(?:(?P<quoted>{_QUOTED_VALUE})|(?P<value>[^=)]*?))\s*\)?\s*"
 )
 # a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
-_PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
-QUOTES = ("'", '"')
-_QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
-_QUOTED = re.compile(_QUOTED_VALUE)
+_PARTS = re.compile(rf"[=<>]\s*(?:{_QUOTED_VALUE})|&|[^&]")
 #: a word of SQL that joins conditions, and what follows it: a condition, else it is part of a text
 _WORD = re.compile(
     r"(?<![^\s()&|~])(?:and|or|not)(?=[\s(~](?:[\s(~]|not\b)*(?P<column>[^\s=<>!&|()~]+)\s*"
@@ -271,11 +271,8 @@ def next_prefix(prefix: str) -> str | None:
     return None
 
 
-def from_json(
-    element: dict[str, Any], classes: Mapping[str, type], inner: Mapping[str, type], depth: int = 1
-) -> Any:
-    """Make a condition from its JSON form; raises TypeError or ValueError."""
-    # `classes` are those of a condition, `inner` those of conditions within a disjunction or conjunction.
+def from_json(element: dict[str, Any], classes: Mapping[str, type], depth: int = 1) -> Any:
+    """Make a condition of one of some classes from its JSON form; raises TypeError or ValueError."""
     if not isinstance(element, dict):
         raise TypeError(
             f"A condition in JSON is an object, not a {type(element).__name__}: "
@@ -292,7 +289,7 @@ def from_json(
     if isinstance(fields.get("conditions"), list):
         if depth > MAX_DEPTH:
             raise _too_deep()
-        fields["conditions"] = [from_json(c, inner, inner, depth + 1) for c in fields["conditions"]]
+        fields["conditions"] = [from_json(c, classes, depth + 1) for c in fields["conditions"]]
     try:
         return cls(**fields)
     except TypeError as error:

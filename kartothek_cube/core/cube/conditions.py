@@ -573,7 +573,7 @@ class Conjunction(_Joined):
         """
         if not isinstance(array, list):
             raise TypeError(f"Conditions in JSON are a list, not a {type(array).__name__}")
-        return Conjunction([codec.from_json(element, _BY_NAME, _INNER) for element in array])
+        return Conjunction([codec.from_json(element, _BY_NAME) for element in array])
 
     def to_jsonarray(self) -> list[dict[str, Any]]:
         """Write the conditions as objects that JSON can express.
@@ -733,9 +733,8 @@ _BY_OPERATOR = COMPARISONS | {"in": IsInCondition, "not in": NotInCondition}
 _OPPOSITES = {"==": "!=", "<": ">=", ">": "<=", "in": "not in"}
 _OPPOSITES |= {opposite: op for op, opposite in _OPPOSITES.items()}
 _RANGES = (InIntervalCondition, BetweenCondition, StartsWithCondition)
-_ALL: tuple[type, ...] = (*_BY_OPERATOR.values(), *_RANGES, IsNullCondition, NotNullCondition, Disjunction)
-_BY_NAME: dict[str, type] = {cls.__name__: cls for cls in _ALL}
-_INNER: dict[str, type] = {**_BY_NAME, Conjunction.__name__: Conjunction}
+_ON_COLUMN: tuple[type, ...] = (*_BY_OPERATOR.values(), *_RANGES, IsNullCondition, NotNullCondition)
+_BY_NAME: dict[str, type] = {cls.__name__: cls for cls in (*_ON_COLUMN, Conjunction, Disjunction)}
 
 
 @attrs.frozen(eq=False)

@@ -580,7 +580,6 @@ def test_json_cannot_express_other_values(value):
         ([{"column": "x"}], ValueError, "'type', which is missing in {'column': 'x'}"),
         ([{"type": "Equalitycondition"}], TypeError, "Equalitycondition; did you mean EqualityCondition"),
         ([{"type": "Condition", "column": "x"}], TypeError, "unknown type Condition"),
-        ([{"type": "Conjunction", "conditions": []}], TypeError, "unknown type Conjunction"),
         ([{"type": ["a"]}], TypeError, "unknown type"),
         ([{"type": "EqualityCondition", "column": "x"}], TypeError, "value"),
         ([{"type": "EqualityCondition", "column": "x", "value": 1, "y": 1}], TypeError, "y"),

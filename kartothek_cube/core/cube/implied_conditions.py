@@ -361,7 +361,7 @@ def _is_comparable(column: pa.DataType, value: pa.DataType) -> bool:
     """Whether the comparison of a column with a value is exact, in Arrow as in a condition."""
     if pat.is_timestamp(column) and pat.is_timestamp(value):
         return (column.tz is None) == (value.tz is None)
-    if pat.is_date64(column) or pat.is_date64(value):
+    if not expressions.is_comparable(column) or any(map(pat.is_date64, (column, value))):
         return False
     kinds = (pat.is_integer, pat.is_decimal)
     return arrow.same_type(column, value) or any(is_kind(column) and is_kind(value) for is_kind in kinds)

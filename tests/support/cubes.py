@@ -45,6 +45,12 @@ def as_dict(df: pd.DataFrame) -> dict[str, list]:
     return {name: [None if pd.isna(value) else value for value in df[name].tolist()] for name in df.columns}
 
 
+def matching(driver, store, conditions, cube=CUBE, column="x"):
+    """Give the values of a dimension of the cells that match, without asking for any payload."""
+    found = rows(driver.query_cube(cube=cube, store=store, conditions=conditions, payload_columns=[]))
+    return found[column] if found else []
+
+
 def rows(frames: list[pd.DataFrame]) -> dict[str, list] | None:
     """Give the columns of the only frame of a query without ``partition_by``; None if there are no rows."""
     assert len(frames) <= 1

@@ -603,10 +603,7 @@ DF.index = [5, 7, 6, 5]
 @pytest.mark.parametrize(
     "condition, rows",
     [
-        *((C("s").isin([]), []), (C("s").isin(["a", "x"]), [1]), (~C("s").isin(["a", "x"]), [3, 4])),
-        (~C("s").startswith("a"), [3, 4]),
-        *((C("i") >= 1.5, [2, 3, 4]), (C("f") > 1, [2, 4]), (C("f").is_null() | C("t").is_null(), [3, 4])),
-        *((C("s").startswith("a") | (C("i") > 3), [1, 4]), (C("f").between(1, 2.5), [1, 2])),
+        (C("s").isin([]), []),
         (C("t") >= pd.Timestamp("2020-01-02"), [2, 3]),
         (C("t") > "2020-01-02", [3]),
         (~C("k").is_null() & ~(C("k") == "b"), [2]),

@@ -57,6 +57,16 @@ def refused(write, store, rule, count=1):
     return raised.value
 
 
+def refuse_writes(store, wrong, rule):
+    for write in (
+        lambda: api.append_to_cube(wrong, CUBE, store),
+        lambda: api.update_cube(wrong, CUBE, store, "p == 0", "seed"),
+        lambda: api.merge_into_cube(wrong, CUBE, store),
+        lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"),
+    ):
+        refused(write, store, rule)
+
+
 # -- rules of rows against pandas ----------------------------------------------------------------------------
 
 FLOATS = st.lists(st.none() | st.floats(-3, 3, width=16) | st.sampled_from([np.nan, -0.0, 0.0]), max_size=8)
@@ -208,11 +218,8 @@ def test_all_kinds_of_writes_are_checked():
     contracted(store)
     rule, wrong = RULES[1], seed([1], [99])
     both = {"seed": wrong, "extra": extra([1])}
-    refused(lambda: api.append_to_cube(wrong, CUBE, store), store, rule)
-    refused(lambda: api.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
+    refuse_writes(store, wrong, rule)
     refused(lambda: api.build_cube(both, CUBE, store, overwrite=True), store, rule)
-    refused(lambda: api.merge_into_cube(wrong, CUBE, store), store, rule)
-    refused(lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"), store, rule)
     # what a merge leaves out keeps its value, or is null
     api.merge_into_cube(wrong[["x", "p"]], CUBE, store)
     refused(lambda: api.merge_into_cube(seed([7], [7])[["x", "p"]], CUBE, store), store, RULES[0])
@@ -381,11 +388,8 @@ def test_all_kinds_of_writes_are_checked_by_functions(tmp_path):
     api.build_cube(seed([1, 2], [1, 2]), CUBE, store)
     wrong = seed([1], [99])
     with api.check_rows(is_small, "cube++seed"):
-        refused(lambda: api.append_to_cube(wrong, CUBE, store), store, rule)
-        refused(lambda: api.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
+        refuse_writes(store, wrong, rule)
         refused(lambda: api.build_cube(wrong, CUBE, store, overwrite=True), store, rule)
-        refused(lambda: api.merge_into_cube(wrong, CUBE, store), store, rule)
-        refused(lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"), store, rule)
         refused(lambda: eager.write_single_partition(store, "cube++seed", wrong), store, rule)
         refused(lambda: api.append_to_cube(wrong, CUBE, store, publish=False), store, rule)
         wrong.to_parquet(tmp_path / "a.parquet", index=False)

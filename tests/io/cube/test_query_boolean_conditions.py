@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kartothek_cube.api.cube import C, Conjunction, Cube
 from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, explain_query, query_cube
-from tests.support.cubes import CUBE, build, frame, rows
+from tests.support.cubes import CUBE, build, frame, matching
 from tests.support.factories import memory
 from tests.support.predicates import COMPARE
 
@@ -211,12 +211,6 @@ SEED_SMALL = frame(x=[0, 1, 2], p=[0, 0, 1], v1=[1, None, 3])
 ENRICH_SMALL = frame(x=[0, 2], p=[0, 1], v2=[7.0, None])
 
 
-def cells(driver, store, conditions):
-    """Give the cells ``x`` that match."""
-    found = rows(driver.query_cube(cube=CUBE, store=store, conditions=conditions, payload_columns=[]))
-    return found["x"] if found else []
-
-
 @pytest.mark.parametrize(
     "condition, expected",
     [
@@ -237,8 +231,8 @@ def cells(driver, store, conditions):
 )
 def test_missing_cells_and_several_datasets(driver, store_factory, condition, expected):
     build(store_factory, seed=SEED_SMALL, enrich=ENRICH_SMALL)
-    assert cells(driver, store_factory, condition) == expected
-    assert cells(driver, store_factory, str(Conjunction(condition))) == expected
+    assert matching(driver, store_factory, condition) == expected
+    assert matching(driver, store_factory, str(Conjunction(condition))) == expected
 
 
 def test_text(driver, store_factory):
@@ -256,11 +250,11 @@ def test_text(driver, store_factory):
         "s1 == '~' | s1 startswith a": [0, 2],
         " ": [0, 1, 2],
     }.items():
-        assert (text, cells(driver, store_factory, text)) == (text, expected)
+        assert (text, matching(driver, store_factory, text)) == (text, expected)
     with pytest.raises(ValueError, match="unknown column v; did you mean v1"):
-        cells(driver, store_factory, "v == 1")
+        matching(driver, store_factory, "v == 1")
     with pytest.raises(ValueError, match="Cannot parse condition"):
-        cells(driver, store_factory, "s1 == 'a")
+        matching(driver, store_factory, "s1 == 'a")
 
 
 def test_the_greatest_date_of_a_result_finds_its_rows(driver, store_factory):

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io.eager import update_dataset_from_dataframes
-from tests.support.cubes import CUBE, build, frame, rows
+from tests.support.cubes import CUBE, build, frame, matching
 from tests.support.predicates import COMPARE
 
 CELLS = range(12)
@@ -18,12 +18,6 @@ SEED = frame(x=list(CELLS), p=[x % 3 for x in CELLS], v1=[x // 2 for x in CELLS]
 ENRICH = SEED.rename(columns={"v1": "v2", "i1": "i2"})
 DATE = datetime.date
 STAMP = pd.Timestamp
-
-
-def cells(driver, store, conditions, cube=CUBE):
-    """Give the cells ``x`` that match, without asking for any payload."""
-    found = rows(driver.query_cube(cube=cube, store=store, conditions=conditions, payload_columns=[]))
-    return found["x"] if found else []
 
 
 CONDITIONS = [
@@ -48,9 +42,10 @@ SETS = [
 def test_every_condition_on_every_kind_of_column(driver, store_factory, column):
     build(store_factory, INDEXED, seed=SEED, enrich=ENRICH)
     values = {**SEED, **ENRICH}[column]
-    for condition, accepts in [*((condition, condition) for condition in CONDITIONS), *SETS]:
+    for make, accepts in [*((condition, condition) for condition in CONDITIONS), *SETS]:
         expected = [x for x, value in zip(CELLS, values) if accepts(value)]
-        assert cells(driver, store_factory, condition(C(column)), INDEXED) == expected, condition(C(column))
+        condition = make(C(column))
+        assert matching(driver, store_factory, condition, INDEXED) == expected, condition
 
 
 # types -------------------------------------------------------------------------------------------
@@ -97,8 +92,7 @@ def build_typed(store, values):
 
 def numbers(driver, store, cube, conditions):
     """Give the numbers ``n`` of the cells that match."""
-    found = rows(driver.query_cube(cube=cube, store=store, conditions=conditions, payload_columns=["n"]))
-    return sorted(found["n"]) if found else []
+    return sorted(matching(driver, store, conditions, cube, "n"))
 
 
 @KEYS_AND_PAYLOAD
@@ -149,11 +143,11 @@ def test_a_timestamp_is_compared_with_dates_and_text(driver, store_factory, colu
 def test_a_zoned_timestamp_is_compared_with_text_that_names_a_zone(driver, store_factory):
     stamps = pd.to_datetime(["2020-01-01 12:00", "2020-01-02 00:00"]).tz_localize("Europe/Berlin")
     build(store_factory, seed=pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": stamps}))
-    assert cells(driver, store_factory, C("v1") == "2020-01-01T11:00Z") == [0]
-    assert cells(driver, store_factory, C("v1") > "2020-01-01 12:00+01:00") == [1]
+    assert matching(driver, store_factory, C("v1") == "2020-01-01T11:00Z") == [0]
+    assert matching(driver, store_factory, C("v1") > "2020-01-01 12:00+01:00") == [1]
     for value in ("2020-01-01", DATE(2020, 1, 1), STAMP("2020-01-01")):
         with pytest.raises(TypeError, match=r"v1.*Europe/Berlin.*2020"):
-            cells(driver, store_factory, C("v1") == value)
+            matching(driver, store_factory, C("v1") == value)
 
 
 BIG = 2**53
@@ -208,10 +202,10 @@ def test_decimals_and_floats_that_are_not_equal_are_refused(driver, store_factor
     """Whether 0.1 as a float is meant, which is another number, is not known."""
     build(store_factory, seed=frame(x=[0], p=[0], v1=[0.1], v2=[decimal.Decimal("0.10")]))
     with pytest.raises(TypeError, match=r"v1.*double.*0\.1.*Decimal.*Write 0\.1\."):
-        cells(driver, store_factory, C("v1") == decimal.Decimal("0.1"))
+        matching(driver, store_factory, C("v1") == decimal.Decimal("0.1"))
     with pytest.raises(TypeError, match=r"v2.*decimal.*0\.1 .*Write decimal\.Decimal\('0\.1'\)\."):
-        cells(driver, store_factory, C("v2") == 0.1)
-    assert cells(driver, store_factory, "v2 == 0.1 & v1 == 0.1") == [0]
+        matching(driver, store_factory, C("v2") == 0.1)
+    assert matching(driver, store_factory, "v2 == 0.1 & v1 == 0.1") == [0]
 
 
 # indices ------------------------------------------------------------------------------------------
@@ -220,7 +214,7 @@ def test_decimals_and_floats_that_are_not_equal_are_refused(driver, store_factor
 def test_an_index_helps_but_does_not_decide(driver, store_factory):
     """Files that an index rules out are not read; rows of the others are still compared."""
     build(store_factory, INDEXED, seed=SEED)
-    assert cells(driver, store_factory, (C("i1") == 1) & (C("x") != 1), INDEXED) == [5, 9]
+    assert matching(driver, store_factory, (C("i1") == 1) & (C("x") != 1), INDEXED) == [5, 9]
 
 
 def test_rows_written_by_the_dataset_facade(driver, store_factory):
@@ -228,4 +222,4 @@ def test_rows_written_by_the_dataset_facade(driver, store_factory):
     more = frame(x=[50], p=[7], v1=[0], i1=[1])
     keys = {"partition_on": ["p"], "secondary_indices": ["x", "i1"]}
     update_dataset_from_dataframes([more], store=store_factory, dataset_uuid="cube++seed", **keys)
-    assert cells(driver, store_factory, C("i1") == 1, INDEXED) == [1, 5, 9, 50]
+    assert matching(driver, store_factory, C("i1") == 1, INDEXED) == [1, 5, 9, 50]

@@ -423,8 +423,6 @@ def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Tab
 def _arrow_table(obj: Any) -> pa.Table:
     if isinstance(obj, pa.Table):
         return obj
-    if isinstance(obj, pa.RecordBatch):
-        return pa.Table.from_batches([obj])
     if isinstance(obj, pa.RecordBatchReader):
         return obj.read_all()
     if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):

@@ -151,13 +151,9 @@ class Condition(_Operand, ABC):
         """
         return _TextReader(all_types).make(codec.parse_text(s))
 
-    def literals(self, dtype: pa.DataType) -> list[LiteralType]:
-        """Literals that all have to hold, with values in the type of the column where that is exact."""
-        return [exact_literal(dtype, literal) for literal in self.predicate_part]
-
     def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
-        """The condition on columns of these types."""
-        literals = self.literals(types[self.column])
+        """The condition on columns of these types, with values of the types where that is exact."""
+        literals = [exact_literal(types[self.column], literal) for literal in self.predicate_part]
         return literals[0] if len(literals) == 1 else AllOf(tuple(literals))
 
     def __invert__(self) -> Condition | Conjunction | Disjunction:
@@ -368,12 +364,13 @@ class StartsWithCondition(Condition):
         upper: list[LiteralType] = [] if after is None else [(self.column, "<", after)]
         return [(self.column, ">=", self.prefix), *upper]
 
-    def literals(self, dtype: pa.DataType) -> list[LiteralType]:
-        """As :attr:`predicate_part`, on text only."""
+    def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
+        """As that of other conditions, on text only."""
+        dtype = types[self.column]
         if not is_text(dtype) and not pa.types.is_null(dtype):
             other = f"(startswith) with {describe(self.prefix)}"
             raise TypeError(f"Column {self.column!r} of type {dtype} cannot be compared {other}.")
-        return self.predicate_part
+        return super().to_tree(types)
 
     def __str__(self) -> str:
         return f"{self.column} startswith {self.prefix}"

@@ -60,36 +60,25 @@ def plan_copy_dataset(
     }
     stored = read_header(source_uuid, source)
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
-    key, header = stored.key, stored.content
-    record = headers.COMMIT_RECORD
-    state = committed_state(source, dataset) if state is None else state
-    if state.extra.get(record) != dataset.extra.get(record):
-        # another commit came in between, or the newest one is of an operation that is not committed
-        dataset, header = state, header_store.render(state, key)
-    copied = rename_operations(dataset, uuids or {})
-    if copied is not dataset:
-        dataset, header = copied, header_store.render(copied, key)
-    target_key = target_uuid + key.removeprefix(source_uuid)
+    state, record = committed_state(source, dataset) if state is None else state, headers.COMMIT_RECORD
+    # else another commit came in between, or the newest one is of an operation that is not committed
+    is_stored = state.extra.get(record) == dataset.extra.get(record)
+    copied = rename_operations(dataset if is_stored else state, uuids or {})
+    new_state, header = copied, stored.content
+    if copied is not dataset or source_uuid != target_uuid:
+        builder = DatasetMetadataBuilder.from_dataset(copied).modify_uuid(target_uuid)
+        _, header = builder.to_json() if stored.format == "json" else builder.to_msgpack()
+        new_state = builder.to_dataset().copy(table_name=copied.table_name)
     # other software may have deleted them, and nothing depends on them
-    statistics = filter(source.exists, set(referenced_keys(dataset)).difference(file_keys(dataset)))
-    if source_uuid != target_uuid:
-        builder = DatasetMetadataBuilder.from_dataset(dataset)
-        builder.modify_uuid(target_uuid)
-        _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
-    copied_keys = sorted({*file_keys(dataset), *statistics})
+    statistics = filter(source.exists, set(referenced_keys(copied)).difference(file_keys(copied)))
     schemas = {
-        naming.schema_key(target_uuid, table): _schema_of(dataset, content)
+        naming.schema_key(target_uuid, table): _schema_of(copied, content)
         for table, content in contents.items()
-        if content is not None or (table == dataset.table_name and dataset.schema is not None)
+        if content is not None or (table == copied.table_name and copied.schema is not None)
     }
-    new_state, own = dataset.copy(uuid=target_uuid), dataset.schema
-    if dataset.explicit_partitions:
-        parsed = headers.parse_header(header, header_store.header_format(target_key), target_key)
-        new_state = DatasetMetadata.load_from_dict(
-            parsed, source, own is not None, schema=own, table_name=dataset.table_name
-        )
+    copied_keys = sorted({*file_keys(copied), *statistics})
     keys = {key: target_uuid + key.removeprefix(source_uuid) for key in copied_keys}
-    return DatasetCopy(keys, target_key, header, schemas, new_state)
+    return DatasetCopy(keys, target_uuid + stored.key.removeprefix(source_uuid), header, schemas, new_state)
 
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:

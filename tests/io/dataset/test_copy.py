@@ -106,11 +106,15 @@ def test_header_comes_last(memory):
         assert not DatasetMetadata.exists("v", memory)
 
 
-def test_derived_partitions(memory):
+@pytest.mark.parametrize("exists", [False, True])
+def test_derived_partitions(memory, exists):
+    if exists:
+        eager.store_dataframes_as_dataset(memory, "v", [PX])
     eager.create_empty_dataset_header(memory, "u", PX, partition_on="p")
     eager.write_single_partition(memory, "u", PX)
     eager.copy_dataset("u", memory, "v")
-    assert not DatasetMetadata.load_from_store("v", memory).explicit_partitions
+    # files of a replaced dataset are not those of the copy
+    assert DatasetMetadata.load_from_store("v", memory).explicit_partitions == exists
     pdt.assert_frame_equal(eager.read_table("v", memory), eager.read_table("u", memory))
 
 

@@ -19,7 +19,14 @@ from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreFactory, StoreInput, open_blobs
+from kartothek_cube.core.store import (
+    BlobStore,
+    PreconditionFailed,
+    StoreFactory,
+    StoreInput,
+    get_required,
+    open_blobs,
+)
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -97,7 +104,7 @@ def _copy_files(stores: Iterable[StoreInput | BlobStore], keys: Mapping[str, str
     source, target = map(open_blobs, stores)
 
     def copy(item: tuple[str, str]) -> None:
-        data = source.get(item[0])
+        data = get_required(source, item[0])
         target.put(item[1], data)
         runtime.progress_advance(len(data))
 
@@ -180,24 +187,15 @@ class CopyPlan:
     #: the cube as it will be in the target
     target_cube: Cube
     #: whether existing datasets are replaced
-    overwrite: bool = False
+    overwrite: bool
     info: history.OperationInfo = attrs.field(factory=partial(history.describe_operation, "copy"))
 
 
-def _copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseException) -> BaseException:
+def _copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: Exception) -> Exception:
     """The error for a copy that failed, and was undone."""
-    if isinstance(exc, errors.UnknownOutcomeError):
-        # not a failure for certain: the dataset may be there, with commits of others on top
-        return exc
-    # the text of a plain KeyError is the key alone
-    is_missing = isinstance(exc, KeyError) and not isinstance(exc, errors.KartothekCubeError)
-    problem = str(errors.MissingFileError(exc.args[0])) if is_missing and exc.args else str(exc)
     if plan.overwrite:
-        error: BaseException = RuntimeError(f"Failed to copy dataset {failed}: {problem}")
-    else:
-        error = errors.MultiTableCommitAborted(failed, rolled_back=undone, detail=problem)
-    error.__cause__ = exc
-    return error
+        return RuntimeError(f"Failed to copy dataset {failed}: {exc}")
+    return errors.MultiTableCommitAborted(failed, rolled_back=undone, detail=str(exc))
 
 
 def _run_copy_task(plan: CopyPlan, task: tuple[str, dict[str, str]]) -> None:
@@ -241,6 +239,9 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
         steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
         lineage = _lineage(copies, current)
         commit_cube(plan.target_cube, target, steps, plan.info, creates=True, final_lineage=lineage)
+    except errors.UnknownOutcomeError:
+        # not a failure for certain: the dataset may be there, with commits of others on top
+        raise
     except Exception as exc:
         raise _copy_error(plan, started[:-1], started[-1] if started else current, exc) from exc
 

@@ -44,7 +44,6 @@ ICEBERG_STATE = "kartothek_cube.state"
 _STAGES = "_staged/"
 _STAGE = re.compile(_STAGES + r"(\d{20})\.[0-9a-f]+\.json")
 _REMEDY = "unpublish the dataset (unpublish_dataset), and publish it again"
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: characters of a path that stay as they are; ``%`` of our labels becomes ``%25``
 _SAFE = "/=_.-~"
 
@@ -60,13 +59,13 @@ class LogState:
     metadata: Action | None = None
     protocol: Action | None = None
     #: record of the dataset in the newest version; None if this library has not written it
-    record: Mapping[str, str] | None = None
+    record: Mapping[str, Any] | None = None
     #: files left of a log whose deletion was killed
     remains: Sequence[str] = ()
 
     def apply(self, version: int, actions: Iterable[Action]) -> None:
         """Replay a version, or a checkpoint."""
-        self.version = version
+        self.version, self.record = version, None
         for action in actions:
             if "add" in action:
                 self.files[action["add"]["path"]] = action["add"]
@@ -77,7 +76,10 @@ class LogState:
             elif "protocol" in action:
                 self.protocol = action["protocol"]
             elif "commitInfo" in action:
-                self.record = _record_of([action])
+                info = action["commitInfo"]
+                parameters = info.get("operationParameters")
+                is_own = info.get("operation") == OPERATION and isinstance(parameters, dict)
+                self.record = parameters if is_own else None
 
 
 def log_folder(uuid: str) -> str:
@@ -117,24 +119,24 @@ def read_log(blobs: BlobStore, uuid: str, names: Sequence[str] | None = None) ->
     listed = list_log(blobs, uuid) if names is None else names
     versions = _list_versions(listed)
     if not versions:
-        return LogState(remains=[_key(uuid, number) for number in _versions(listed, _VERSION)])
+        return LogState(remains=[version_key(uuid, number) for number in _versions(listed, _VERSION)])
     newest = versions[-1]
     # one of a version that is listed: its writer has put the version first
     start = max((number for number in _versions(listed, _CHECKPOINT) if number <= newest), default=-1)
     state = LogState()
     if start >= 0:
-        state.apply(start, _read_checkpoint(blobs, _key(uuid, start, "checkpoint.parquet")))
-    needed = range(start + 1, newest + 1)
+        state.apply(start, _read_checkpoint(blobs, version_key(uuid, start, "checkpoint.parquet")))
+    # also that of a checkpoint if it is the newest: checkpoints have no records
+    needed = range(min(start + 1, newest), newest + 1)
     if missing := sorted(set(needed) - set(versions)):
-        raise CorruptDatasetError(_key(uuid, missing[0]), f"this version is missing; {_REMEDY}")
+        raise CorruptDatasetError(version_key(uuid, missing[0]), f"this version is missing; {_REMEDY}")
     for number in needed:
-        state.apply(number, _read_version(blobs, _key(uuid, number)))
-    if start == newest:
-        state.record = _record_of(_read_version(blobs, _key(uuid, newest)))
+        state.apply(number, _read_version(blobs, version_key(uuid, number)))
     return state
 
 
-def _key(uuid: str, version: int, suffix: str = "json") -> str:
+def version_key(uuid: str, version: int, suffix: str = "json") -> str:
+    """Key of a version of the log."""
     return f"{log_folder(uuid)}{version:020d}.{suffix}"
 
 
@@ -154,24 +156,12 @@ def _is_action(action: Any) -> bool:
     return all(isinstance(action[n].get("path"), str) for n in ("add", "remove") if n in action)
 
 
-def _record_of(actions: Sequence[Action]) -> Mapping[str, str] | None:
-    """Record of the dataset in the ``commitInfo`` of a version; None if another library wrote it."""
-    for action in actions:
-        info = action.get("commitInfo", {})
-        parameters = info.get("operationParameters")
-        if info.get("operation") == OPERATION and isinstance(parameters, dict):
-            return {name: value for name, value in parameters.items() if isinstance(value, str)}
-    return None
-
-
-def newest_record(
-    blobs: BlobStore, uuid: str, names: Sequence[str]
-) -> tuple[str, int, Mapping[str, str] | None] | None:
-    """Key and number of the newest version, and its record of the dataset; None without a version."""
-    if not (versions := _list_versions(names)):
-        return None
-    key = _key(uuid, versions[-1])
-    return key, versions[-1], _record_of(_read_version(blobs, key))
+def read_newest(blobs: BlobStore, uuid: str, names: Sequence[str]) -> LogState:
+    """The newest version alone, without the files of those before."""
+    state = LogState()
+    for version in _list_versions(names)[-1:]:
+        state.apply(version, _read_version(blobs, version_key(uuid, version)))
+    return state
 
 
 # -- Iceberg ---------------------------------------------------------------------------------------------
@@ -205,7 +195,7 @@ def read_iceberg_state(blobs: BlobStore, uuid: str, version: int) -> str | None:
 
 def store_location(blobs: BlobStore, uuid: str) -> str:
     """The location of the root of a store, with a slash at its end; ValueError for a store without one."""
-    key = _key(uuid, 0)
+    key = version_key(uuid, 0)
     remote = blobs.remote_url(key)
     location = blobs.local_path(key) or (remote and remote[0])
     if location is None:
@@ -258,9 +248,9 @@ def stage_version(blobs: BlobStore, uuid: str, version: int, actions: Sequence[A
 
 def add_version(blobs: BlobStore, uuid: str, new: LogState, actions: Sequence[Action]) -> None:
     """Put the next version, after which the log is `new`; PreconditionFailed if another one was faster."""
-    version, key = new.version, _key(uuid, new.version)
+    version, key = new.version, version_key(uuid, new.version)
     blobs.put_if(key, _to_lines(actions), None)
-    if version and not blobs.exists(_key(uuid, version - 1)):
+    if version and not blobs.exists(version_key(uuid, version - 1)):
         # the log was deleted since it was read: without the versions before it, this one is damage
         blobs.delete([key])
         raise PreconditionFailed(key)
@@ -328,7 +318,7 @@ def _put_checkpoint(blobs: BlobStore, uuid: str, state: LogState) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT_SCHEMA), sink, compression="snappy")
     # durable: readers prefer it to the versions
-    key = _key(uuid, state.version, "checkpoint.parquet")
+    key = version_key(uuid, state.version, "checkpoint.parquet")
     blobs.put(key, sink.getvalue().to_pybytes(), durable=True)
     pointer = {"version": state.version, "size": len(rows)}
     blobs.put(f"{log_folder(uuid)}_last_checkpoint", json.dumps(pointer).encode(), durable=True)
@@ -342,7 +332,9 @@ def _read_checkpoint(blobs: BlobStore, key: str) -> list[Action]:
     except (pa.ArrowException, OSError) as error:
         reason = f"the checkpoint of the Delta log is not readable ({error}); {_REMEDY}"
         raise CorruptDatasetError(key, reason) from error
-    return [{name: part} for row in rows for name, part in row.items() if part is not None]
+    actions = [(name, part) for row in rows for name, part in row.items() if part is not None]
+    # fields without a value are null there
+    return [{name: {f: value for f, value in part.items() if value is not None}} for name, part in actions]
 
 
 # -- types --------------------------------------------------------------------------------------------------
@@ -382,50 +374,36 @@ _READ_AS: dict[pa.DataType, pa.DataType] = {
 _MAX_PRECISION = 38
 
 
-@attrs.frozen
-class _NoDeltaTypeError(Exception):
-    dtype: pa.DataType
-
-
 def table_type(dtype: pa.DataType, where: str) -> pa.DataType:
     """The type as which a Delta table has a column of Parquet files; the error begins with `where`.
 
     >>> table_type(pa.uint16(), "QTY"), table_type(pa.dictionary(pa.int32(), pa.large_string()), "CITY")
     (DataType(int32), DataType(string))
     """
-    try:
-        return _translate_type(dtype)
-    except _NoDeltaTypeError as error:
-        part = "" if error.dtype == dtype else f" with {error.dtype}"
-        raise ValueError(f"{where} is {dtype}{part}, a type that Delta tables do not have") from None
 
+    def translate(t: pa.DataType) -> pa.DataType:
+        if pat.is_null(t) or t in _PRIMITIVES:
+            return t
+        if t in _READ_AS:
+            return _READ_AS[t]
+        if pat.is_dictionary(t):
+            return translate(t.value_type)
+        if pat.is_timestamp(t) and t.unit != "ns":
+            return pa.timestamp("us", None if t.tz is None else "UTC")
+        if pat.is_fixed_size_binary(t):
+            return pa.binary()
+        if pat.is_decimal(t) and t.precision <= _MAX_PRECISION and 0 <= t.scale <= t.precision:
+            return pa.decimal128(t.precision, t.scale)
+        if pat.is_nested(t) and t.num_fields and not pat.is_union(t):
+            return rebuild_nested(t, translate)
+        part = "" if t == dtype else f" with {t}"
+        raise ValueError(f"{where} is {dtype}{part}, a type that Delta tables do not have")
 
-def _translate_type(dtype: pa.DataType) -> pa.DataType:
-    if pat.is_null(dtype) or dtype in _PRIMITIVES:
-        return dtype
-    if dtype in _READ_AS:
-        return _READ_AS[dtype]
-    if pat.is_dictionary(dtype):
-        return _translate_type(dtype.value_type)
-    if pat.is_timestamp(dtype) and dtype.unit != "ns":
-        return pa.timestamp("us", None if dtype.tz is None else "UTC")
-    if pat.is_fixed_size_binary(dtype):
-        return pa.binary()
-    if pat.is_decimal(dtype) and dtype.precision <= _MAX_PRECISION and 0 <= dtype.scale <= dtype.precision:
-        return pa.decimal128(dtype.precision, dtype.scale)
-    if pat.is_nested(dtype) and dtype.num_fields and not pat.is_union(dtype):
-        return rebuild_nested(dtype, _translate_type)
-    raise _NoDeltaTypeError(dtype)
-
-
-def unite_types(types: Iterable[pa.DataType]) -> pa.DataType:
-    """The type of a column whose files have these types of :func:`table_type`; raises ArrowException."""
-    schemas = [pa.schema([("column", dtype)]) for dtype in dict.fromkeys(types)]
-    return pa.unify_schemas(schemas, promote_options="permissive").field("column").type
+    return translate(dtype)
 
 
 def _delta_type(dtype: pa.DataType) -> str | dict[str, Any]:
-    """A type as JSON: the name of a primitive type, or an object."""
+    """A type from :func:`table_type` as JSON: the name of a primitive type, or an object."""
     if dtype in _PRIMITIVES:
         return _PRIMITIVES[dtype]
     if pat.is_decimal(dtype):
@@ -435,9 +413,7 @@ def _delta_type(dtype: pa.DataType) -> str | dict[str, Any]:
     if pat.is_map(dtype):
         types = {"keyType": _delta_type(dtype.key_type), "valueType": _delta_type(dtype.item_type)}
         return {"type": "map", **types, "valueContainsNull": True}
-    if pat.is_struct(dtype):
-        return struct_type(dtype)
-    raise _NoDeltaTypeError(dtype)
+    return struct_type(dtype)
 
 
 def struct_type(fields: Iterable[pa.Field]) -> dict[str, Any]:
@@ -490,19 +466,19 @@ def _format_time(value: datetime) -> str:
 # -- footers ---------------------------------------------------------------------------------------------
 
 
-def file_schema(footer: pq.FileMetaData) -> pa.Schema:
-    """Arrow schema of a file, without metadata."""
-    return footer.schema.to_arrow_schema().remove_metadata()
-
-
 def file_stats(footer: pq.FileMetaData, schema: pa.Schema, columns: Sequence[str]) -> str:
     """``stats`` of a file, as JSON; `columns` come first where a file has more than have statistics."""
-    flat = _flat_columns(footer)
+    leaves = [footer.schema.column(position) for position in range(footer.num_columns)]
+    # the path of a nested column has more names
+    flat = {leaf.name: position for position, leaf in enumerate(leaves) if leaf.path == leaf.name}
     order = [name for name in dict.fromkeys([*columns, *flat]) if name in flat][:_STATS_COLUMNS]
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     stats: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in order:
-        chunks, dtype = _chunk_statistics(footer, flat[name]), schema.field(name).type
-        if chunks and all(chunk.has_null_count for chunk in chunks):
+        chunks, dtype = [group.column(flat[name]).statistics for group in groups], schema.field(name).type
+        if not chunks or any(chunk is None for chunk in chunks):
+            continue
+        if all(chunk.has_null_count for chunk in chunks):
             stats["nullCount"][name] = sum(chunk.null_count for chunk in chunks)
         low, high = map(_stats_value, _bounds(chunks, dtype) or (None, None))
         if low is not None:
@@ -527,37 +503,10 @@ def bounded_columns(columns: Iterable[str], stats: Iterable[Any]) -> list[str]:
 def column_list(columns: Iterable[str]) -> str:
     """Columns as a property of a table has them.
 
-    >>> column_list(["SHOP", "a,b"])
-    'SHOP,`a,b`'
+    >>> print(column_list(["SHOP", "a`b"]))
+    `SHOP`,`a``b`
     """
-    return ",".join(
-        name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in columns
-    )
-
-
-def value_ranges(
-    footer: pq.FileMetaData, schema: pa.Schema, columns: Iterable[str]
-) -> dict[str, tuple[Any, Any]]:
-    """Smallest and largest value of those columns for which the footer has both."""
-    flat, ranges = _flat_columns(footer), {}
-    for name in set(columns) & flat.keys():
-        bounds = _bounds(_chunk_statistics(footer, flat[name]), schema.field(name).type)
-        if bounds is not None:
-            ranges[name] = bounds
-    return ranges
-
-
-def _flat_columns(footer: pq.FileMetaData) -> dict[str, int]:
-    """Position of the column chunk of each column that has one."""
-    leaves = [footer.schema.column(position) for position in range(footer.num_columns)]
-    # the path of a nested one has more names
-    return {leaf.name: position for position, leaf in enumerate(leaves) if leaf.path == leaf.name}
-
-
-def _chunk_statistics(footer: pq.FileMetaData, column: int) -> list[Any]:
-    """Statistics of all chunks of a column; empty if one has none."""
-    chunks = [footer.row_group(group).column(column) for group in range(footer.num_row_groups)]
-    return [chunk.statistics for chunk in chunks] if all(chunk.is_stats_set for chunk in chunks) else []
+    return ",".join(f"`{name.replace('`', '``')}`" for name in columns)
 
 
 def _bounds(chunks: Sequence[Any], dtype: pa.DataType) -> tuple[Any, Any] | None:

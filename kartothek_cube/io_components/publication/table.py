@@ -63,6 +63,8 @@ class FileFacts:
     stats: str
     #: columns of the table with their types in the table
     schema: pa.Schema
+    #: why it has to be rewritten before a table can show it
+    problem: str | None
 
 
 #: keys of files of one physical partition, in the order of commit; of one file where cells do not matter
@@ -193,14 +195,13 @@ class Publication(NamedTuple):
 
 def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
     """The published table of a dataset, compared with a state; None if it is not published."""
-    names = delta_log.list_log(blobs, state.uuid)
-    if (newest := delta_log.newest_record(blobs, state.uuid, names)) is None:
+    names, digest = delta_log.list_log(blobs, state.uuid), _digests(state)["state"]
+    log = delta_log.read_newest(blobs, state.uuid, names)
+    if log.version < 0:
         return None
-    key, version, record = newest
-    digest = _digests(state)["state"]
     iceberg = delta_log.read_iceberg_state(blobs, state.uuid, delta_log.newest_iceberg(names))
-    is_current = record is not None and record.get("state") == digest and iceberg in (None, digest)
-    return Publication(key, version, is_current)
+    is_current = _is_shown(digest, log) and iceberg in (None, digest)
+    return Publication(delta_log.version_key(state.uuid, log.version), log.version, is_current)
 
 
 # -- new files -------------------------------------------------------------------------------------------
@@ -208,8 +209,6 @@ def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | 
 
 def _list_new_groups(table: ShownState, log: delta_log.LogState) -> list[FileGroup]:
     """Groups with files whose footers are needed, because the log does not show them."""
-    if _is_shown(table, log):
-        return []
     state = table.state
     keys = dataset_files.data_keys(state)
     # after a change of the schema those of all files: which of them it concerns is not known
@@ -245,15 +244,14 @@ def _read_groups(
 
 def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFacts:
     """Entries of some files by their footers, and reasons why a table cannot show these."""
-    footers, facts, problem = [], {}, None
+    facts = {}
     for key in keys:
         footer, size = read_footer(blobs, key)
-        footers.append(footer)
-        facts[key], reason = _file_facts(table, key, footer, size)
-        problem = problem or reason
+        facts[key] = _file_facts(table, key, footer, size)
         runtime.progress_advance(size)
+    problem = next((fact.problem for fact in facts.values() if fact.problem is not None), None)
     if problem is None and table.cell is not None and len(keys) > 1:
-        hidden, example = _count_hidden_rows(blobs, table, keys, footers)
+        hidden, example = _count_hidden_rows(blobs, table, facts)
         if hidden:
             verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
             text = (
@@ -265,11 +263,9 @@ def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFa
     return GroupFacts(facts, problem)
 
 
-def _file_facts(
-    table: ShownState, key: str, footer: pq.FileMetaData, size: int
-) -> tuple[FileFacts, str | None]:
-    """Entry of a file by its footer, and the reason why a table cannot show it."""
-    stored = delta_log.file_schema(footer)
+def _file_facts(table: ShownState, key: str, footer: pq.FileMetaData, size: int) -> FileFacts:
+    """Entry of a file by its footer."""
+    stored = footer.schema.to_arrow_schema().remove_metadata()
     where = str(_refused(table.state.uuid, f"in {key}, column"))
     types = {field.name: field.type for field in stored}
     fields, problem = [], None
@@ -293,7 +289,7 @@ def _file_facts(
             fields.append((name, delta_log.table_type(types[name], f"{where} {name}")))
     first = (*(table.cell or ()), *sorted(table.state.secondary_indices))
     stats = delta_log.file_stats(footer, stored, first)
-    return FileFacts(size, stats, pa.schema(fields)), problem
+    return FileFacts(size, stats, pa.schema(fields), problem)
 
 
 def _evolution_problem(mapping: ColumnMapping, column: str, stored: Mapping[str, pa.DataType]) -> str | None:
@@ -310,17 +306,17 @@ def _evolution_problem(mapping: ColumnMapping, column: str, stored: Mapping[str,
 
 
 def _count_hidden_rows(
-    blobs: BlobStore, table: ShownState, keys: Sequence[str], footers: Sequence[pq.FileMetaData]
+    blobs: BlobStore, table: ShownState, facts: Mapping[str, FileFacts]
 ) -> tuple[int, str]:
     """Number of rows with a newer version of their cell, and one of these cells, for messages."""
     columns = [column for column in table.cell or () if column not in table.state.partition_keys]
+    stats = [json.loads(fact.stats) for fact in facts.values()]
     if not columns:
         # the partition is the cell
-        return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
-    ranges = [delta_log.value_ranges(footer, delta_log.file_schema(footer), columns) for footer in footers]
-    if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
+        return max(sum(own["numRecords"] for own in stats) - 1, 0), ""
+    if any(_are_disjoint(column, stats) for column in columns):
         return 0, ""
-    tables = scan.read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
+    tables = scan.read_files(blobs, list(facts), columns, schema=table.schema, mapping=table.mapping)
     rows = arrow.concat_promoted(list(tables))
     last = kernels.last_rows_mask([rows.column(column) for column in columns], len(rows))
     if last is None:
@@ -329,17 +325,17 @@ def _count_hidden_rows(
     return int((~last).sum()), f", such as that of {cell}"
 
 
-def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
-    known = [bounds for bounds in ranges if bounds is not None]
-    # no order: files with different types of the column
-    with suppress(TypeError):
-        is_ordered = all(before[1] < after[0] for before, after in pairwise(sorted(known)))
-        return is_ordered and len(known) == len(ranges)
+def _are_disjoint(column: str, stats: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the bounds of files show that no value of a column is in two of them."""
+    # not known: files without bounds, or with different types of the column
+    with suppress(KeyError, TypeError):
+        ranges = sorted((own["minValues"][column], own["maxValues"][column]) for own in stats)
+        return all(before[1] < after[0] for before, after in pairwise(ranges))
     return False
 
 
-def _is_shown(table: ShownState, log: delta_log.LogState) -> bool:
-    return log.record is not None and log.record.get("state") == table.digests["state"]
+def _is_shown(digest: str, log: delta_log.LogState) -> bool:
+    return log.record is not None and log.record.get("state") == digest
 
 
 def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | None:
@@ -393,7 +389,7 @@ def publish_table(
         has_iceberg = format == naming.ICEBERG or newest > 0
         if has_iceberg:
             check_iceberg(blobs, table)
-        if _is_shown(table, log):
+        if _is_shown(table.digests["state"], log):
             if has_iceberg and delta_log.read_iceberg_state(blobs, uuid, newest) != table.digests["state"]:
                 try:
                     _put_iceberg(blobs, table, newest, log)
@@ -454,12 +450,10 @@ def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_lo
 
     assert log.metadata is not None
     files = arrow.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
-    uuid, keys = table.state.uuid, map(table.schema.field, table.state.partition_keys)
-    typed = [field for field in files if not delta_log.has_null_type(field.type)]
-    schema = pa.schema([*((key.name, _table_type(uuid, key, is_key=True)) for key in keys), *typed])
+    schema = _table_schema(table, files)
     others = set(table.schema.names) - set(schema.names)
     others |= set() if table.mapping is None else table.mapping.dropped
-    shown = iceberg.IcebergTable(blobs, uuid, log, schema, sorted(others))
+    shown = iceberg.IcebergTable(blobs, table.state.uuid, log, schema, sorted(others))
     shown.put_metadata(newest, table.digests["state"])
 
 
@@ -509,16 +503,11 @@ def _actions(
     parameters = {"dataset": state.uuid, **commit, **table.digests}
     info = {"timestamp": now, "operation": delta_log.OPERATION, "operationParameters": parameters}
     actions: list[delta_log.Action] = [{"commitInfo": {**info, "engineInfo": "kartothek_cube"}}]
-    if protocol != _drop_none(log.protocol):
+    if protocol != log.protocol:
         actions.append({"protocol": protocol})
-    if metadata != _drop_none(log.metadata):
+    if metadata != log.metadata:
         actions.append({"metaData": metadata})
     return [*actions, *({"remove": remove} for remove in removes), *({"add": add} for add in adds)]
-
-
-def _drop_none(action: delta_log.Action | None) -> delta_log.Action:
-    """An action without the fields that a checkpoint has as null."""
-    return {name: value for name, value in (action or {}).items() if value is not None}
 
 
 def _metadata(
@@ -529,49 +518,53 @@ def _metadata(
     now: int,
 ) -> delta_log.Action:
     """The ``metaData`` action of the table; that of the log if nothing has changed."""
-    shown, uuid = _schema_of_log(table, log), table.state.uuid
-    files, columns = [], []
-    stored: dict[str, list[pa.DataType]] = {}
-    for schema in (*([] if shown is None else [shown]), *(fact.schema for fact in facts)):
-        for field in schema:
-            stored.setdefault(field.name, []).append(field.type)
-    for field in table.schema:
-        is_key = field.name in table.state.partition_keys
-        dtype = _table_type(uuid, field, is_key=is_key)
-        if not is_key:
-            types = stored.get(field.name, [])
-            try:
-                # the types of files are narrower than that of the schema, which is also that of other files
-                united = delta_log.unite_types(types or [dtype])
-                dtype = delta_log.unite_types([united, dtype]) if delta_log.has_null_type(united) else united
-            except pa.ArrowException as error:
-                names = ", ".join(sorted(set(map(str, types))))
-                raise _refused(uuid, f"files have column {field.name} as {names}") from error
-            files.append((field.name, dtype))
-        # a column without any value so far has no type
-        if not delta_log.has_null_type(dtype):
-            columns.append((field.name, dtype))
+    files = _file_schema(table, log, facts)
+    columns = _table_schema(table, files)
     if len(columns) == len(table.state.partition_keys):
         text = "no column in its files has a value so far, and a Delta table needs one with a type"
-        raise _refused(uuid, text)
-    old, file_schema = log.metadata or {}, arrow.encode_schema(pa.schema(files))
+        raise _refused(table.state.uuid, text)
+    old = log.metadata or {}
     # As a dataset of PyArrow, delta-rs leaves out files without bounds of a column, unless it is told that
     # the column has no statistics.
-    bounded = delta_log.bounded_columns([name for name, _ in columns], stats)
+    bounded = delta_log.bounded_columns(columns.names, stats)
     configuration = {
         "delta.deletedFileRetentionDuration": _RETENTION,
         "delta.dataSkippingStatsColumns": delta_log.column_list(bounded),
-        _FILE_SCHEMA: file_schema,
+        _FILE_SCHEMA: arrow.encode_schema(files),
     }
     return {
         "id": old.get("id") or str(gen_uuid_object()),
         "name": table.state.uuid,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(delta_log.struct_type(pa.schema(columns))),
+        "schemaString": json.dumps(delta_log.struct_type(columns)),
         "partitionColumns": list(table.state.partition_keys),
         "configuration": configuration,
         "createdTime": old.get("createdTime") or now,
     }
+
+
+def _file_schema(table: ShownState, log: delta_log.LogState, facts: Iterable[FileFacts]) -> pa.Schema:
+    """Types of the columns in the files of a table: those that are shown already, and new ones."""
+    uuid, keys, shown = table.state.uuid, table.state.partition_keys, _schema_of_log(table, log)
+    unite = partial(pa.unify_schemas, promote_options="permissive")
+    declared = pa.schema([(f.name, _table_type(uuid, f)) for f in table.schema if f.name not in keys])
+    try:
+        united = unite([pa.schema([]) if shown is None else shown, *(fact.schema for fact in facts)])
+        # the types of files are narrower than that of the schema, which is also that of other files
+        types = dict(zip(united.names, united.types, strict=True))
+        untyped = [f for f in declared if delta_log.has_null_type(types.get(f.name, pa.null()))]
+        united = unite([united, pa.schema(untyped)])
+    except pa.ArrowException as error:
+        raise _refused(uuid, f"files have other types of a column: {error}") from error
+    return pa.schema([united.field(name) for name in declared.names])
+
+
+def _table_schema(table: ShownState, files: pa.Schema) -> pa.Schema:
+    """Columns of a table, by those of its files; a column without any value so far has no type."""
+    keys = [table.schema.field(name) for name in table.state.partition_keys]
+    types = {key.name: _table_type(table.state.uuid, key, is_key=True) for key in keys}
+    types |= {field.name: field.type for field in files if not delta_log.has_null_type(field.type)}
+    return pa.schema([(name, types[name]) for name in table.schema.names if name in types])
 
 
 def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:

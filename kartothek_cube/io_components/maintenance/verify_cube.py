@@ -109,7 +109,7 @@ def _find_more(
         return
     entries = results[cube.seed_dataset].entries
     indices = {column: entries[column].entries for column in dimensions if column in entries}
-    table, schema, files = seed.context.table, seed.context.schema, seed.dataset.partition_table
+    table, schema, files = seed.dataset.table_name, seed.context.schema, seed.dataset.partition_table
     blobs, keys = open_blobs(store), cube.partition_columns
     try:
         repeated = find_repeated_cells(blobs, dimensions, keys, files, table, schema, indices)
@@ -145,16 +145,14 @@ def _find_contract_problems(
 
 # -- rules of the cube ---------------------------------------------------------------------------------------
 
-#: kinds of problems, whether they concern the schema file or the header, and what they say
-_TABLES = f"a dataset of a cube has one table, {naming.SINGLE_TABLE!r}; there are: {{tables}}"
-_TYPES = "column {columns} has type {types[0]}, but {types[1]} in dataset {other}"
+#: kinds of problems, and whether they concern the schema file or the header
 _KINDS = {
-    Rule.TABLE: ("cube-table", False, _TABLES),
-    Rule.DIMENSIONS: ("cube-columns", True, "dimension columns are missing: {columns}"),
-    Rule.PARTITION_KEYS: ("cube-columns", True, "columns are no partition keys, but have to be: {columns}"),
-    Rule.INDICES: ("index-absent", False, "there is no index of {columns}"),
-    Rule.OVERLAP: ("payload-overlap", True, "column {columns} is payload of dataset {other} already"),
-    Rule.TYPES: ("type-conflict", True, _TYPES),
+    Rule.TABLE: ("cube-table", False),
+    Rule.DIMENSIONS: ("cube-columns", True),
+    Rule.PARTITION_KEYS: ("cube-columns", True),
+    Rule.INDICES: ("index-absent", False),
+    Rule.OVERLAP: ("payload-overlap", True),
+    Rule.TYPES: ("type-conflict", True),
 }
 
 
@@ -174,16 +172,10 @@ def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -
         if violation.rule is Rule.INDICES and column not in consistency.get_dataset_columns(dataset):
             # an index of a column that is missing is no problem of its own
             continue
-        kind, in_schema, text = _KINDS[violation.rule]
-        uuid, columns, types = dataset.uuid, ", ".join(violation.columns), []
-        if violation.rule is Rule.TYPES:
-            both = (dataset, datasets[violation.other])
-            types = [consistency.arrow_schema(ds).field(columns).type for ds in both]
-        tables = ", ".join(dataset.tables)
-        text = text.format(columns=columns, other=violation.other, types=types, tables=tables)
-        header = naming.metadata_key_from_uuid(uuid)
-        key = naming.schema_key(uuid, dataset.table_name) if in_schema else header
-        yield Problem(uuid, kind, key, text, column)
+        kind, in_schema = _KINDS[violation.rule]
+        header = naming.metadata_key_from_uuid(dataset.uuid)
+        key = naming.schema_key(dataset.uuid, dataset.table_name) if in_schema else header
+        yield Problem(dataset.uuid, kind, key, str(violation.error), column)
     specified = (
         constants.KTK_CUBE_METADATA_KEY_IS_SEED,
         constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS,

@@ -32,7 +32,6 @@ from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.evolution import ColumnMapping
-from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable, cells_of_names
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, schema_file_from_bytes, validate_compatible
@@ -228,15 +227,9 @@ class VerifyContext:
     """State shared by all tasks that check files of a dataset."""
 
     store: StoreFactory
-    uuid: str
-    table: str
+    #: the state that is checked, without partitions
+    dataset: DatasetMetadata = attrs.field(eq=False, repr=False)
     schema: pa.Schema
-    #: these are not in the files
-    partition_keys: tuple[str, ...]
-    #: indexed columns
-    indices: tuple[str, ...]
-    #: columns with statistics
-    statistics: tuple[str, ...]
     #: dimension columns, if it is a dataset of a cube
     cell: tuple[str, ...]
     #: columns without nulls
@@ -316,16 +309,11 @@ def plan_verify(
         mapping, transforms = dataset.column_mapping, read_transforms(dataset.metadata)
     except errors.CorruptDatasetError as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))), dataset)
-    known = set(dataset.schema.names)
     context = VerifyContext(
         store_factory(store),
-        uuid,
-        dataset.table_name,
+        dataset.copy(partitions={}),
         dataset.schema.internal().remove_metadata(),
-        tuple(dataset.partition_keys),
-        tuple(sorted(set(dataset.secondary_indices) & known)),
-        tuple(c for c in pruning.statistics_columns(dataset.metadata) if c in known),
-        tuple(c for c in cell if c in known),
+        tuple(c for c in cell if c in dataset.schema.names),
         tuple(not_null),
         deep,
         transforms or (),
@@ -490,14 +478,10 @@ def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pr
 
 
 def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper | None:
-    """The schema of a dataset from its header, or from its data files; None if a type is unknown."""
+    """The schema of a dataset that has none, from its data files; None if a type is unknown."""
     # Footers do not have the types of partition keys, which other datasets of the cube have. A guess will not
     # do: a partition key "1" may be a text or a number.
     key = naming.schema_key(dataset.uuid, dataset.table_name)
-    record = parse_record(dataset.extra)
-    embedded = None if record is None else record.embedded_schema(key)
-    if embedded is not None:
-        return embedded
     files = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string())).to_pylist()
     try:
         types = _key_types(dataset, blobs)
@@ -539,7 +523,8 @@ def _run(
     dataset, labels, keys = task
     context = contexts[dataset]
     blobs, results = open_blobs(context.store), []
-    values = PartitionTable(labels, {context.table: keys}).keys(context.partition_keys, context.schema)
+    partitions = PartitionTable(labels, {context.dataset.table_name: keys})
+    values = partitions.keys(context.dataset.partition_keys, context.schema)
     for row, (label, key) in enumerate(zip(labels, keys, strict=True)):
         own = {column: array[row] for column, array in values.items()}
         results.append(_check_file(context, blobs, label, key, own))
@@ -573,27 +558,26 @@ def _check_file(
             schema, rows = old_parquet.schema_of_footer(footer), footer.num_rows
             schema = schema if context.mapping is None else context.mapping.schema_of(schema)
     except KeyError:
-        return VerifyResult((Problem(context.uuid, "missing-file", key, "the file does not exist"),))
+        return VerifyResult((Problem(context.dataset.uuid, "missing-file", key, "the file does not exist"),))
     except _UNREADABLE as error:
         text = f"the file cannot be read: {error}"
-        return VerifyResult((Problem(context.uuid, "unreadable-file", key, text),))
+        return VerifyResult((Problem(context.dataset.uuid, "unreadable-file", key, text),))
     problems = list(_schema_problems(context, key, schema))
     if table is None:
         return VerifyResult(tuple(problems), rows=rows)
     problems += _place_problems(context, key, table, values)
     problems += _cell_problems(context, key, table)
     problems += _name_problems(context, label, key, table)
-    entries, statistics = {}, None
+    entries, statistics, dataset = {}, None, context.dataset
     first, labels = np.zeros(1, np.int64), pa.array([label])
-    for column in context.indices:
+    present = {*table.column_names}.intersection(context.schema.names)
+    for column in sorted(present.intersection(dataset.secondary_indices)):
         # the file has another type, which is reported already
         with suppress(pa.ArrowException):
-            if column in table.column_names:
-                dtype = context.schema.field(column).type
-                values = table.column(column).cast(dtype)
-                entries[column] = table_writer.index_entries(values, first, labels, dtype)
-    present = {*table.column_names}
-    columns = [context.schema.field(c) for c in context.statistics if c in present]
+            dtype = context.schema.field(column).type
+            values = table.column(column).cast(dtype)
+            entries[column] = table_writer.index_entries(values, first, labels, dtype)
+    columns = [context.schema.field(c) for c in pruning.statistics_columns(dataset.metadata) if c in present]
     if columns:
         with suppress(pa.ArrowException):
             typed = {field.name: table.column(field.name).cast(field.type) for field in columns}
@@ -603,13 +587,13 @@ def _check_file(
 
 def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Iterator[Problem]:
     """Columns that are missing in a file, not in the schema, or of another type."""
-    uuid, kind = context.uuid, "file-schema"
+    uuid, kind = context.dataset.uuid, "file-schema"
     file_schema = make_meta(schema, origin=key)
-    expected = [name for name in context.schema.names if name not in context.partition_keys]
+    expected = [name for name in context.schema.names if name not in context.dataset.partition_keys]
     missing = sorted(set(expected) - set(file_schema.names))
     # columns of nulls that other files lack are not in the schema
     typed = {field.name for field in file_schema if not pa.types.is_null(field.type)}
-    extra = sorted(typed - set(expected) - set(context.partition_keys))
+    extra = sorted(typed - set(expected) - set(context.dataset.partition_keys))
     if missing:
         yield Problem(uuid, kind, key, f"columns are missing: {', '.join(missing)}", missing[0])
     if extra:
@@ -658,18 +642,18 @@ def _place_problems(
             same = pa.array([False])
         if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
             text = f"rows have other values of {column} than {value.as_py()!r}, the one of their partition"
-            yield Problem(context.uuid, "wrong-partition", key, text, column)
+            yield Problem(context.dataset.uuid, "wrong-partition", key, text, column)
 
 
 def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterator[Problem]:
     """Nulls in key columns, unsorted rows and duplicate cells of a file of a cube."""
-    uuid, n_rows = context.uuid, len(table)
+    uuid, n_rows = context.dataset.uuid, len(table)
     for column in context.not_null:
         nulls = arrow.count_nulls(table.column(column)) if column in table.column_names else 0
         if nulls:
             counts = f"{format_count(nulls, 'null')} in {format_count(n_rows, 'row')}"
             yield Problem(uuid, "null-key", key, f"column {column} has {counts}", column)
-    cell = [column for column in context.cell if column not in context.partition_keys]
+    cell = [column for column in context.cell if column not in context.dataset.partition_keys]
     if not cell or not set(cell) <= set(table.column_names):
         return
     columns, names = [table.column(column) for column in cell], ", ".join(cell)
@@ -689,7 +673,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
 
 def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table) -> Iterator[Problem]:
     """The name of a file has the digest of other cells."""
-    if cells_of_names([label]) is None or not {*context.cell}.isdisjoint(context.partition_keys):
+    if cells_of_names([label]) is None or not {*context.cell}.isdisjoint(context.dataset.partition_keys):
         return
     names = [column for column in context.cell if column in table.column_names]
     for columns in product(*(_in_stored_units(table.column(name)) for name in names)):
@@ -698,7 +682,7 @@ def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table
         # of rows that are not sorted, or repeat a cell, this is not known, and reported already
         if not suffix or cells_of_names([f"{'0' * 32}{suffix}"]) == cells_of_names([label]):
             return
-    yield Problem(context.uuid, "wrong-name", key, "its name has the digest of other cells")
+    yield Problem(context.dataset.uuid, "wrong-name", key, "its name has the digest of other cells")
 
 
 def _in_stored_units(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:

@@ -172,22 +172,19 @@ def compare_states(
     columns = [c for c in cube.partition_columns if c in shared_keys]
     keys = [table.keys(columns, arrow_schema(state)) for table in tables]
     both = {c: pa.concat_arrays([part[c] for part in keys]) for c in columns}
-    lengths = [len(table) for table in tables]
-    codes = kernels.group_codes(list(both.values()), sum(lengths))
-    own_codes = np.split(codes, lengths[:1])
-    n_groups = int(codes.max(initial=-1)) + 1
-    sums = np.zeros((n_groups, 2), np.uint64)
+    codes = kernels.group_codes(list(both.values()), sum(map(len, tables)))
+    own_codes = np.split(codes, [len(tables[0])])
+    _, first = np.unique(codes, return_index=True)
+    sums = np.zeros((len(first), 2), np.uint64)
     signs = (np.subtract, np.add)
     for table, group, mask, accumulate in zip(tables, own_codes, is_shared, signs, strict=True):
         labels = table.labels.filter(pa.array(~mask)).to_pylist()
         accumulate.at(sums, group[~mask], partition.content_sums(labels))
-    counts = [np.bincount(group, minlength=n_groups) for group in own_codes]
     groups = np.flatnonzero(sums.any(axis=1) | is_schema_changed)
     if not len(groups):
         return None
-    first = np.full(n_groups, -1)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    kinds = np.where(counts[0] == 0, "added", np.where(counts[1] == 0, "removed", "changed"))[groups]
+    n_old, n_new = (np.bincount(group, minlength=len(first)) for group in own_codes)
+    kinds = np.select([n_old == 0, n_new == 0], ["added", "removed"], "changed")[groups]
     values = {c: array.take(pa.array(first[groups])) for c, array in both.items()}
     return DatasetChanges(pa.table(values), pa.array(kinds.tolist(), pa.string()))
 

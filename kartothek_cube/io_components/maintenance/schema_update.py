@@ -14,6 +14,7 @@ from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -90,8 +91,7 @@ def _check_exact(blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdat
     columns = sorted(update.widen)
     if not columns:
         return
-    keys = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string())).to_pylist()
-    for table in read_files(blobs, keys, columns, mapping=dataset.column_mapping):
+    for table in read_files(blobs, data_keys(dataset), columns, mapping=dataset.column_mapping):
         for column in columns:
             bounds = pc.min_max(table.column(column)).as_py()
             extreme = max((abs(bound) for bound in bounds.values() if bound is not None), default=0)

@@ -56,16 +56,16 @@ class LogState:
     version: int = -1
     #: path to the ``add`` action of each file
     files: dict[str, Action] = attrs.field(factory=dict)
-    metadata: Action | None = None
-    protocol: Action | None = None
-    #: record of the dataset in the newest version; None if this library has not written it
-    record: Mapping[str, Any] | None = None
+    metadata: Action = attrs.field(factory=dict)
+    protocol: Action = attrs.field(factory=dict)
+    #: record of the dataset in the newest version; empty if this library has not written it
+    record: Mapping[str, Any] = attrs.field(factory=dict)
     #: files left of a log whose deletion was killed
     remains: Sequence[str] = ()
 
     def apply(self, version: int, actions: Iterable[Action]) -> None:
         """Replay a version, or a checkpoint."""
-        self.version, self.record = version, None
+        self.version, self.record = version, {}
         for action in actions:
             if "add" in action:
                 self.files[action["add"]["path"]] = action["add"]
@@ -78,8 +78,8 @@ class LogState:
             elif "commitInfo" in action:
                 info = action["commitInfo"]
                 parameters = info.get("operationParameters")
-                is_own = info.get("operation") == OPERATION and isinstance(parameters, dict)
-                self.record = parameters if is_own else None
+                if info.get("operation") == OPERATION and isinstance(parameters, dict):
+                    self.record = parameters
 
 
 def log_folder(uuid: str) -> str:

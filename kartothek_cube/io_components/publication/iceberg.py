@@ -108,7 +108,7 @@ class IcebergTable:
         """Put the next version of the metadata; PreconditionFailed if another publisher was faster."""
         root = delta_log.store_location(self.blobs, self.uuid)
         location = root + delta_log.iceberg_folder(self.uuid).rstrip("/")
-        keys, old = (self.log.metadata or {}).get("partitionColumns", []), None
+        keys, old = self.log.metadata["partitionColumns"], None
         columns = json.dumps([root, self.uuid, list(map(str, self.schema)), self.others, keys])
         if newest:
             key = delta_log.iceberg_key(self.uuid, newest)

@@ -200,7 +200,7 @@ def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | 
     if log.version < 0:
         return None
     iceberg = delta_log.read_iceberg_state(blobs, state.uuid, delta_log.newest_iceberg(names))
-    is_current = _is_shown(digest, log) and iceberg in (None, digest)
+    is_current = log.record.get("state") == digest and iceberg in (None, digest)
     return Publication(delta_log.version_key(state.uuid, log.version), log.version, is_current)
 
 
@@ -334,15 +334,11 @@ def _are_disjoint(column: str, stats: Sequence[Mapping[str, Any]]) -> bool:
     return False
 
 
-def _is_shown(digest: str, log: delta_log.LogState) -> bool:
-    return log.record is not None and log.record.get("state") == digest
-
-
 def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | None:
     """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
-    if log.record is None or log.record.get("columns") != table.digests["columns"]:
+    if log.record.get("columns") != table.digests["columns"]:
         return None
-    text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
+    text = log.metadata.get("configuration", {}).get(_FILE_SCHEMA)
     with suppress(ValueError, OSError):
         return None if text is None else arrow.decode_schema(text)
     return None
@@ -389,8 +385,9 @@ def publish_table(
         has_iceberg = format == naming.ICEBERG or newest > 0
         if has_iceberg:
             check_iceberg(blobs, table)
-        if _is_shown(table.digests["state"], log):
-            if has_iceberg and delta_log.read_iceberg_state(blobs, uuid, newest) != table.digests["state"]:
+        digest = table.digests["state"]
+        if log.record.get("state") == digest:
+            if has_iceberg and delta_log.read_iceberg_state(blobs, uuid, newest) != digest:
                 try:
                     _put_iceberg(blobs, table, newest, log)
                 except PreconditionFailed:
@@ -410,7 +407,7 @@ def publish_table(
         try:
             # Since then, collections spare the files. One that began before has changed the header: files
             # that it deletes are not part of the state.
-            if _digests(load_shown(blobs, uuid))["state"] != table.digests["state"]:
+            if _digests(load_shown(blobs, uuid))["state"] != digest:
                 continue
             new = attrs.evolve(log, files=dict(log.files))
             new.apply(log.version + 1, actions)
@@ -448,7 +445,6 @@ def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_lo
     # pyiceberg is optional
     from kartothek_cube.io_components.publication import iceberg
 
-    assert log.metadata is not None
     files = arrow.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
     schema = _table_schema(table, files)
     others = set(table.schema.names) - set(schema.names)
@@ -523,7 +519,6 @@ def _metadata(
     if len(columns) == len(table.state.partition_keys):
         text = "no column in its files has a value so far, and a Delta table needs one with a type"
         raise _refused(table.state.uuid, text)
-    old = log.metadata or {}
     # As a dataset of PyArrow, delta-rs leaves out files without bounds of a column, unless it is told that
     # the column has no statistics.
     bounded = delta_log.bounded_columns(columns.names, stats)
@@ -533,13 +528,13 @@ def _metadata(
         _FILE_SCHEMA: arrow.encode_schema(files),
     }
     return {
-        "id": old.get("id") or str(gen_uuid_object()),
+        "id": log.metadata.get("id") or str(gen_uuid_object()),
         "name": table.state.uuid,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(delta_log.struct_type(columns)),
         "partitionColumns": list(table.state.partition_keys),
         "configuration": configuration,
-        "createdTime": old.get("createdTime") or now,
+        "createdTime": log.metadata.get("createdTime") or now,
     }
 
 
@@ -569,7 +564,7 @@ def _table_schema(table: ShownState, files: pa.Schema) -> pa.Schema:
 
 def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
     # once needed, a feature stays: older versions have it
-    if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
+    if '"timestamp_ntz"' not in schema and not log.protocol.get("readerFeatures"):
         return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [WRITER_FEATURE]}
     features = {"readerFeatures": ["timestampNtz"], "writerFeatures": [WRITER_FEATURE, "timestampNtz"]}
     return {"minReaderVersion": 3, "minWriterVersion": 7, **features}

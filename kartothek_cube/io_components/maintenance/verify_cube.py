@@ -216,17 +216,17 @@ def repair(store: StoreInput, verify: Callable[[], Report]) -> Report:
 def _repair_dataset(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
     """Repair a dataset as far as possible, its indices in one commit; False if nothing was done."""
     own = [problem for problem in problems if problem.dataset == uuid]
-    repairable = [problem for problem in own if problem.repairable]
-    if any(problem.kind in _UNREPAIRABLE for problem in own):
+    kinds = {problem.kind for problem in own}
+    if kinds & _UNREPAIRABLE:
         return False
-    if any(problem.kind == "unfinished-operation" for problem in repairable):
+    if "unfinished-operation" in kinds:
         atomic.finish_operation(open_blobs(store), uuid)
-    if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
+    if kinds & {"schema-pending", "missing-schema"}:
         _put_schema(uuid, store)
-    columns = sorted({problem.column for problem in repairable if problem.column is not None})
+    columns = sorted({p.column for p in own if p.repairable and p.column is not None})
     if columns:
         execute(BuildDatasetIndices(store, uuid, columns).job(_PARTITIONS_PER_TASK), available_cores())
-    if any(problem.kind in ("missing-statistics", "wrong-statistics") for problem in repairable):
+    if kinds & {"missing-statistics", "wrong-statistics"}:
         dataset = DatasetMetadata.load_from_store(uuid, open_blobs(store))
         stored = {*consistency.arrow_schema(dataset).names}.difference(dataset.partition_keys)
         columns = sorted(stored.intersection(pruning.statistics_columns(dataset.metadata)))

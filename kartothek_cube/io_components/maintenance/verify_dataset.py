@@ -265,9 +265,9 @@ class VerifyPlan:
     problems: tuple[Problem, ...]
     #: the state that is checked; None if it cannot be read
     dataset: DatasetMetadata | None = None
-    #: the check of data files, with labels and keys; None and empty if the schema cannot be read
+    #: the check of data files, and the partitions to check; None if the schema cannot be read
     context: VerifyContext | None = None
-    files: tuple[Sequence[str], Sequence[str]] = ((), ())
+    partitions: PartitionTable | None = None
 
 
 # -- plan: rules of the header, and of a listing -------------------------------------------------------------
@@ -297,7 +297,7 @@ def plan_verify(
             return VerifyPlan(uuid, (*problems, *_find_missing(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
     problems += [*_schema_file_problems(dataset, blobs), *_publication_problems(dataset, blobs)]
-    missing, files = _find_missing(dataset, blobs)
+    missing, present = _find_missing(dataset, blobs)
     for keys in dataset.partition_table.files.values():
         counts = pc.value_counts(keys)
         for key in counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist():
@@ -319,22 +319,18 @@ def plan_verify(
         transforms or (),
         mapping,
     )
-    return VerifyPlan(uuid, tuple(problems), dataset, context, files)
+    return VerifyPlan(uuid, tuple(problems), dataset, context, present)
 
 
-def _find_missing(
-    dataset: DatasetMetadata, blobs: BlobStore
-) -> tuple[list[Problem], tuple[list[str], list[str]]]:
-    """Files that do not exist; and labels and keys of the files of the main table that do."""
+def _find_missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], PartitionTable]:
+    """Files that do not exist; and the partitions whose file of the main table does."""
     stored = pa.array([blob.key for blob in blobs.list(f"{dataset.uuid}/")], pa.string())
-    present: tuple[list[str], list[str]] = ([], [])
-    missing: list[str] = []
+    present, missing = dataset.partition_table, list[str]()
     for name, keys in dataset.partition_table.files.items():
         exists = pc.is_in(keys, value_set=stored)
         missing += keys.filter(pc.invert(exists)).to_pylist()
         if name == dataset.table_name:
-            labels = dataset.partition_table.labels
-            present = labels.filter(exists).to_pylist(), keys.filter(exists).to_pylist()
+            present = dataset.partition_table.filter(exists)
     if missing:
         # a commit may have replaced them, and a cleanup deleted them, since the header was read
         newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
@@ -516,16 +512,14 @@ def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataT
 # -- run: rules of data files --------------------------------------------------------------------------------
 
 
-def _run(
-    contexts: Mapping[str, VerifyContext], task: tuple[str, Sequence[str], Sequence[str]]
-) -> tuple[str, VerifyResult]:
-    """Check the files of some partitions, given by the name of the dataset, labels and keys."""
-    dataset, labels, keys = task
+def _run(contexts: Mapping[str, VerifyContext], task: tuple[str, PartitionTable]) -> tuple[str, VerifyResult]:
+    """Check the files of some partitions of a dataset, given by its name."""
+    dataset, partitions = task
     context = contexts[dataset]
     blobs, results = open_blobs(context.store), []
-    partitions = PartitionTable(labels, {context.dataset.table_name: keys})
     values = partitions.keys(context.dataset.partition_keys, context.schema)
-    for row, (label, key) in enumerate(zip(labels, keys, strict=True)):
+    ((_, keys),) = partitions.files.items()
+    for row, (label, key) in enumerate(zip(partitions.labels.to_pylist(), keys.to_pylist(), strict=True)):
         own = {column: array[row] for column, array in values.items()}
         results.append(_check_file(context, blobs, label, key, own))
     return dataset, _merge(results)
@@ -787,10 +781,12 @@ def verify_job(
     find_more: FindMore = lambda results: (),
 ) -> Job[Report]:
     """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
-    tasks = []
-    for dataset, plan in plans.items():
-        blocks = (batched(each, _PARTITIONS_PER_TASK) for each in plan.files)
-        tasks += [(dataset, labels, keys) for labels, keys in zip(*blocks, strict=True)]
+    tasks = [
+        (dataset, plan.partitions.take(rows))
+        for dataset, plan in plans.items()
+        if plan.partitions is not None
+        for rows in batched(range(len(plan.partitions)), _PARTITIONS_PER_TASK)
+    ]
     return Job(
         name=f"verify_{kind}",
         description=f"verify {kind} {name}",
@@ -800,7 +796,7 @@ def verify_job(
         finish=partial(_finish, store_factory(store), plans, find_more),
         steps=("prepare", "files", "report"),
         is_parallel=True,
-        files=sum(len(keys) for _, _, keys in tasks),
+        files=sum(len(partitions) for _, partitions in tasks),
     )
 
 

@@ -409,12 +409,11 @@ def publish_table(
             # that it deletes are not part of the state.
             if _digests(load_shown(blobs, uuid))["state"] != digest:
                 continue
-            new = attrs.evolve(log, files=dict(log.files))
-            new.apply(log.version + 1, actions)
+            log.apply(log.version + 1, actions)
             if has_iceberg:
-                _put_iceberg(blobs, table, newest, new)
-            delta_log.add_version(blobs, uuid, new, actions)
-            if on_commit and not new.version and load_shown(blobs, uuid).metadata.get(naming.PUBLISH) is None:
+                _put_iceberg(blobs, table, newest, log)
+            delta_log.add_version(blobs, uuid, log, actions)
+            if on_commit and not log.version and load_shown(blobs, uuid).metadata.get(naming.PUBLISH) is None:
                 # unpublished before there was a log to delete
                 delta_log.delete_log(blobs, uuid)
         except PreconditionFailed:
@@ -427,7 +426,7 @@ def publish_table(
             raise
         finally:
             header_store.retry_request(partial(blobs.delete, stages))
-        return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
+        return _count(log, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
     raise errors.ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
 
 

@@ -913,7 +913,7 @@ def test_metadata_with_an_unknown_format(url, path):
 # the end of a publication --------------------------------------------------------------------------
 
 
-def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
+def test_an_unpublished_or_deleted_dataset_is_no_table(store_factory, tmp_path):
     """Its data stay, and what only the table showed is garbage."""
     api.build_cube(seed(), CUBE, store_factory)
     store_dataframes_as_dataset(store_factory, "u", [seed()])
@@ -932,6 +932,14 @@ def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
     # a later publication starts again
     assert api.publish_cube(CUBE, store_factory)["seed"]["version"] == 0
     assert len(rows(on_disk(store_factory(), tmp_path / "files") / "cube++seed")) == 1
+    # a deletion takes the log along, and files that only the table shows
+    publish_dataset("u", store_factory)
+    api.remove_partitions(CUBE, store_factory, api.C("p") == 0)
+    api.cleanup_cube(CUBE, store_factory)
+    assert [key for key in store_factory().keys() if "/p=0/" in key]
+    api.delete_cube(CUBE, store_factory)
+    delete_dataset("u", store_factory)
+    assert list(store_factory().keys()) == []
 
 
 def test_an_unpublication_that_dies_shows_no_older_state(tmp_path):
@@ -1043,19 +1051,6 @@ def test_a_publisher_that_dies_leaves_no_checkpoint_without_its_version():
 
 
 # deletion, copy -----------------------------------------------------------------------------------
-
-
-def test_the_log_is_deleted_with_the_dataset(store_factory):
-    api.build_cube(seed(), CUBE, store_factory)
-    store_dataframes_as_dataset(store_factory, "u", [seed()])
-    api.publish_cube(CUBE, store_factory)
-    publish_dataset("u", store_factory)
-    api.remove_partitions(CUBE, store_factory, api.C("p") == 1)
-    api.cleanup_cube(CUBE, store_factory)
-    assert [key for key in store_factory().keys() if "/p=1/" in key]
-    api.delete_cube(CUBE, store_factory)
-    delete_dataset("u", store_factory)
-    assert list(store_factory().keys()) == []
 
 
 def test_a_deletion_that_dies_half_way():

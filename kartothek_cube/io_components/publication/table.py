@@ -478,15 +478,8 @@ def _actions(
         if path not in log.files
     ]
     removes = [
-        {
-            "path": path,
-            "deletionTimestamp": now,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": add.get("partitionValues", {}),
-            "size": add.get("size", 0),
-        }
-        for path, add in log.files.items()
+        {"path": path, "deletionTimestamp": now, "dataChange": True}
+        for path in log.files
         if path not in paths
     ]
     shown = [*(add for path, add in log.files.items() if path in paths), *adds]

@@ -294,16 +294,12 @@ def plan_verify(
         if schema is None:
             key = naming.schema_key(uuid, dataset.table_name)
             problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
-            return VerifyPlan(uuid, (*problems, *_find_missing(dataset, blobs)[0]), dataset)
+            return VerifyPlan(uuid, (*problems, *_find_files(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
     problems += [*_schema_file_problems(dataset, blobs), *_publication_problems(dataset, blobs)]
-    missing, present = _find_missing(dataset, blobs)
-    for keys in dataset.partition_table.files.values():
-        counts = pc.value_counts(keys)
-        for key in counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist():
-            problems.append(Problem(uuid, "shared-file", key, "several partitions refer to this file"))
-    problems += [*missing, *_label_problems(dataset)]
-    if dataset.schema is None or any(problem.kind == "label" for problem in problems):
+    of_files, present = _find_files(dataset, blobs)
+    problems += [*of_files, *_label_problems(dataset)]
+    if dataset.schema is None or not {"label", "schema"}.isdisjoint(problem.kind for problem in problems):
         return VerifyPlan(uuid, tuple(problems), dataset)
     try:
         mapping, transforms = dataset.column_mapping, read_transforms(dataset.metadata)
@@ -322,13 +318,15 @@ def plan_verify(
     return VerifyPlan(uuid, tuple(problems), dataset, context, present)
 
 
-def _find_missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], PartitionTable]:
-    """Files that do not exist; and the partitions whose file of the main table does."""
+def _find_files(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], PartitionTable]:
+    """Files that do not exist, or belong to several partitions; and the partitions whose file exists."""
     stored = pa.array([blob.key for blob in blobs.list(f"{dataset.uuid}/")], pa.string())
-    present, missing = dataset.partition_table, list[str]()
+    present, missing, shared = dataset.partition_table, list[str](), list[str]()
     for name, keys in dataset.partition_table.files.items():
         exists = pc.is_in(keys, value_set=stored)
         missing += keys.filter(pc.invert(exists)).to_pylist()
+        counts = pc.value_counts(keys)
+        shared += counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist()
         if name == dataset.table_name:
             present = dataset.partition_table.filter(exists)
     if missing:
@@ -338,7 +336,9 @@ def _find_missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Prob
         # a file system that ignores case may list a file in the case of another partition
         missing = [key for key in missing if key in referenced and not (blobs.is_local and blobs.exists(key))]
     text = "the header refers to this file, but it does not exist"
-    return [Problem(dataset.uuid, "missing-file", key, text) for key in missing], present
+    problems = [Problem(dataset.uuid, "missing-file", key, text) for key in missing]
+    text = "several partitions refer to this file"
+    return [*problems, *(Problem(dataset.uuid, "shared-file", key, text) for key in shared)], present
 
 
 def _label_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
@@ -348,9 +348,12 @@ def _label_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
         return
     try:
         dataset.key_columns()
-    except (errors.CorruptDatasetError, ValueError) as error:
-        key = error.key if isinstance(error, errors.CorruptDatasetError) else dataset.uuid
-        yield Problem(dataset.uuid, "label", key, str(error))
+    except errors.CorruptDatasetError as error:
+        yield Problem(dataset.uuid, "label", error.key, str(error))
+        return
+    except ValueError as error:
+        # the schema lacks a partition key
+        yield Problem(dataset.uuid, "schema", naming.schema_key(dataset.uuid, dataset.table_name), str(error))
         return
     for name, keys in table.files.items():
         derived = PartitionTable.from_labels(dataset.uuid, name, table.labels).files[name]
@@ -382,10 +385,6 @@ def _schema_file_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
             "other readers of the format do not"
         )
         yield Problem(dataset.uuid, "schema-pending", key, text)
-    unknown = sorted(set(dataset.partition_keys) - set(dataset.schema.names))
-    if unknown:
-        text = f"the schema lacks partition keys: {', '.join(unknown)}"
-        yield Problem(dataset.uuid, "schema", key, text, unknown[0])
 
 
 def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from kartothek_cube.core import caching
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
+from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema import make_meta
 from kartothek_cube.core.store import open_blobs
@@ -140,6 +141,15 @@ def bad_label(store):
     in_header(change)(store)
 
 
+def lose_key(store):
+    in_header(lambda content: content.pop(COMMIT_RECORD))(store)
+    key = "cube++enrich/table/_common_metadata"
+    schema = pq.read_schema(pa.BufferReader(store.get(key)))
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(schema.remove(schema.get_field_index("p")), sink)
+    store.put(key, sink.getvalue().to_pybytes())
+
+
 truncate = with_bytes("file", lambda data: data[:-10])
 lose_column = in_file(lambda t: t.drop_columns(["v1"]))
 shuffle = in_file(lambda t: t.take([1, 0]))
@@ -185,6 +195,7 @@ FAULTS = {
     "a shared file": (in_header(share_file, "cube++seed"), "shared-file"),
     "a misplaced file": (in_first_partition(misplace), "path"),
     "a bad label": (bad_label, "label"),
+    "no partition key in the schema": (lose_key, "schema"),
     "no seed": (lambda store: store.delete("cube++seed.by-dataset-metadata.json"), "seed"),
     "a column of two datasets": (overlap, "payload-overlap"),
     "a column of two types": (another_dataset(x=["a"], p=[0], v3=[1]), "type-conflict"),

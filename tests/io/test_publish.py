@@ -330,6 +330,22 @@ def test_types_of_columns(name, url, path):
             assert plain(read(path / "u").select(shown.column_names)) == plain(shown), reader
 
 
+def test_fields_without_a_value_so_far_are_left_out(url, path):
+    """Not the other ones of their struct."""
+    fields = [{"a": None, "b": 1}, None]
+    data = pa.table({"x": [1, 2], "s": fields, "l": [[fields[0]], [None]]})
+    store_published(url, [data], format="iceberg")
+    readers = [read for name, read in READERS.items() if name != "pyiceberg"]
+    for read in readers:
+        columns = plain(read(path / "u"))
+        assert [row["s"] for row in columns] == [{"b": 1}, None]
+        assert [row["l"] for row in columns] == [[{"b": 1}], [None]]
+    update_dataset_from_dataframes([pa.table({"x": [3], "s": [{"a": "z", "b": 1}], "l": [[]]})], url, "u")
+    publish_dataset("u", url)
+    for read in readers:
+        assert [row["s"] for row in plain(read(path / "u"))] == [*fields, {"a": "z", "b": 1}]
+
+
 def test_numbers_above_those_of_signed_types(url, path):
     store_published(url, [pa.table({"x": pa.array([2**64 - 1], pa.uint64())})])
     assert rows(path / "u") == [{"x": Decimal(2**64 - 1)}]

@@ -430,6 +430,17 @@ def has_null_type(dtype: pa.DataType) -> bool:
     return pat.is_null(dtype) or any(has_null_type(dtype.field(n).type) for n in range(dtype.num_fields))
 
 
+def typed_part(dtype: pa.DataType) -> pa.DataType | None:
+    """A type without the fields of structs that have no value so far; None if nothing is left."""
+    if pat.is_struct(dtype):
+        fields = [(field.name, part) for field in dtype if (part := typed_part(field.type)) is not None]
+        return pa.struct(fields) if fields else None
+    if pat.is_list(dtype):
+        value = typed_part(dtype.value_type)
+        return None if value is None else pa.list_(value)
+    return None if has_null_type(dtype) else dtype
+
+
 # -- partition keys --------------------------------------------------------------------------------------
 
 

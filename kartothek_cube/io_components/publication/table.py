@@ -547,11 +547,11 @@ def _file_schema(table: ShownState, log: delta_log.LogState, facts: Iterable[Fil
 
 
 def _table_schema(table: ShownState, files: pa.Schema) -> pa.Schema:
-    """Columns of a table, by those of its files; a column without any value so far has no type."""
+    """Columns of a table, by those of its files, of which a part without any value so far has no type."""
     keys = [table.schema.field(name) for name in table.state.partition_keys]
     types = {key.name: _table_type(table.state.uuid, key, is_key=True) for key in keys}
-    types |= {field.name: field.type for field in files if not delta_log.has_null_type(field.type)}
-    return pa.schema([(name, types[name]) for name in table.schema.names if name in types])
+    types |= {field.name: delta_log.typed_part(field.type) for field in files}
+    return pa.schema([(name, types[name]) for name in table.schema.names if types[name] is not None])
 
 
 def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:

@@ -139,14 +139,12 @@ class IcebergTable:
         with change.update_schema() as update:
             update.union_by_name(pa.schema([*self.schema, *((name, pa.string()) for name in self.others)]))
         mapping = create_mapping_from_schema(change.table_metadata.schema()).model_dump_json()
-        if self.others:
-            with change.update_schema() as update:
-                for name in self.others:
-                    update.delete_column(name)
-        if keys:
-            with change.update_spec() as partitioning:
-                for name in keys:
-                    partitioning.add_identity(name)
+        with change.update_schema() as update:
+            for name in self.others:
+                update.delete_column(name)
+        with change.update_spec() as partitioning:
+            for name in keys:
+                partitioning.add_identity(name)
         return change.set_properties({"schema.name-mapping.default": mapping})
 
     def _put_snapshot(self, change: Transaction, root: str) -> None:

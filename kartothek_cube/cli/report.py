@@ -44,10 +44,7 @@ _DAMAGED = (errors.MissingFileError, errors.CorruptDatasetError)
 
 def render(page: dict[str, Any]) -> str:
     """Render the page as HTML; all text from the store is escaped."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        context.usage_error("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("kartothek_cube.cli"),
@@ -396,7 +393,7 @@ _LOG_SCALE_RATIO = 30
 
 
 class _Axis(NamedTuple):
-    """Ordered values of an axis: a code per file, a name per code."""
+    """Ordered values of an axis, or combinations of them: a code per file, a name per code."""
 
     title: str
     codes: Ints
@@ -423,33 +420,24 @@ def _format_values(values: pa.Array) -> list[str]:
     return texts
 
 
-def _build_axis(name: str, values: pa.Array) -> _Axis:
-    codes = pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64) - 1
-    first = np.unique(codes, return_index=True)[1]
-    return _Axis(name, codes, _format_values(values.take(pa.array(first))))
-
-
-def _join_axes(axes: Sequence[_Axis]) -> _Axis:
-    """Combine several keys into one axis; the last one varies fastest."""
-    title, codes, names = axes[0]
-    for axis in axes[1:]:
-        size = len(axis.names)
-        used, codes = np.unique(codes * size + axis.codes, return_inverse=True)
-        names = [f"{names[code // size]} / {axis.names[code % size]}" for code in used.tolist()]
-        title += f" / {axis.title}"
-    return _Axis(title, codes, names)
+def _build_axis(keys: Keys) -> _Axis:
+    """Make an axis of all combinations of values; the last key varies fastest."""
+    ranks = np.stack([pc.rank(values, tiebreaker="dense").to_numpy() for values in keys.values()], axis=1)
+    _, first, codes = np.unique(ranks, axis=0, return_index=True, return_inverse=True)
+    shown = zip(*(_format_values(values.take(pa.array(first))) for values in keys.values()), strict=True)
+    return _Axis(" / ".join(keys), codes, [" / ".join(texts) for texts in shown])
 
 
 def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
     """Build the heat map of a dataset; None if it has no partition keys or no files."""
     if not files.keys or not len(files):
         return None
-    axes = [_build_axis(name, values) for name, values in files.keys.items()]
     # keys with a single value get no axis
-    axes = [axis for axis in axes if len(axis.names) > 1] or axes[:1]
-    across, y_title = axes[-1], ""
-    if len(axes) > 1:
-        down = _join_axes(axes[:-1])
+    several = [name for name, values in files.keys.items() if len(values.unique()) > 1]
+    *others, last = several or list(files.keys)[:1]
+    across, y_title = _build_axis({last: files.keys[last]}), ""
+    if others:
+        down = _build_axis({name: files.keys[name] for name in others})
         if len(down.names) > len(across.names):
             across, down = down, across
         x, x_names = across.bin_values(_MAX_COLUMNS)
@@ -462,12 +450,12 @@ def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
         width = min(len(names), _MAX_COLUMNS)
         rows = runtime.batched(names, width)
         y_names = [_format_range(row[0].partition(" … ")[0], row[-1].rpartition(" … ")[2]) for row in rows]
-    is_wrapped = len(axes) == 1 and len(y_names) > 1
+    is_wrapped = not others and len(y_names) > 1
     return {
         "x_title": across.title,
         "y_title": y_title,
         "x_ends": ("", "") if is_wrapped else (across.names[0], across.names[-1]),
-        "y_labels": [""] if len(axes) == 1 and not is_wrapped else y_names,
+        "y_labels": y_names if others or is_wrapped else [""],
         **_fill_squares(files, squares, names, width),
     }
 
@@ -541,7 +529,8 @@ def build_growth(files: Mapping[str, DataFiles]) -> dict[str, Any] | None:
         return None
     times = np.concatenate([f.times[~np.isnan(f.times)] for f in with_times.values()])
     start, last = float(times.min()), float(times.max())
-    span = max(last - start, 60)
+    # labels have minutes
+    span = max(last - start, 4 * 60)
     edges = np.linspace(start, start + span, _N_POINTS)
     sums = {name: _cumulative_bytes(f, edges) for name, f in with_times.items()}
     order = sorted(sums, key=lambda name: -sums[name][-1])
@@ -559,7 +548,7 @@ def build_growth(files: Mapping[str, DataFiles]) -> dict[str, Any] | None:
         "height": HEIGHT,
         "lines": [_describe_line(name, line, top, with_times.get(name)) for name, line in shown.items()],
         #: positions and labels
-        "x_ticks": [(WIDTH * q, _format_time(start + span * q, span)) for q in quarters],
+        "x_ticks": [(WIDTH * q, _format_time(start + span * q)) for q in quarters],
         "y_ticks": [(HEIGHT * (1 - q), bytes_text(top * q)) for q in quarters],
         #: description for screen readers
         "summary": f"{bytes_text(sum(ends))} stored between {_format_time(start)} and {_format_time(last)}.",
@@ -587,11 +576,5 @@ def _describe_line(name: str, sums: Floats, top: float, files: DataFiles | None)
     }
 
 
-def _format_time(seconds: float, span: float = 0) -> str:
-    """Format a time in UTC with a precision that fits the span; 0 for the full timestamp."""
-    stamp = datetime.fromtimestamp(seconds, UTC)
-    if not span:
-        return f"{stamp:%Y-%m-%d %H:%M} UTC"
-    if span < 2 * 86_400:
-        return f"{stamp:%d %b %H:%M:%S}" if span < 3600 else f"{stamp:%d %b %H:%M}"
-    return f"{stamp:%Y-%m-%d}" if span < 3 * 365 * 86_400 else f"{stamp:%b %Y}"
+def _format_time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,13 +20,11 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from kartothek_cube.core.errors import KartothekCubeError, nearest_names, unknown_names
+from kartothek_cube.core.errors import unknown_names
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from simplekv import KeyValueStore
 
-    from kartothek_cube.core.cube.conditions import Conjunction
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob, StoreFactory, StoreInput
@@ -61,10 +59,6 @@ class CliContext:
     #: why the cube has no seed dataset
     _problem: str | None = None
 
-    def set_option(self, option: str, value: Any) -> None:
-        """Replace a global option, before the store is opened."""
-        setattr(self, "store_name" if option == "store" else option, value)
-
     @cached_property
     def store(self) -> StoreFactory:
         """Factory of the store; a missing directory is not created."""
@@ -72,9 +66,14 @@ class CliContext:
 
     def open_store(self, name: str, *, create: bool) -> StoreFactory:
         """Return the factory of a store by name or URL; ``create`` permits a missing directory."""
+        from kartothek_cube.core.store import open_blobs
+
         try:
-            factory = find_store(name, self.skv, create=create)
-            factory()
+            factory = find_store(name, self.skv)
+            # the first write would create it, which hides a typo
+            directory = None if create else open_blobs(factory).missing_directory
+            if directory is not None:
+                raise ValueError(f"no directory {directory}")
         except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
             usage_error(f"Could not open store {mask_store(name)}: {one_line(error)}")
         return factory
@@ -143,11 +142,7 @@ class CliContext:
         """Replace the datasets by those of another state."""
         from kartothek_cube.io_components.maintenance.history import datasets_as_of
 
-        try:
-            older = datasets_as_of(self.any_cube, self.store, moment)
-        except (ValueError, KartothekCubeError) as error:
-            usage_error(one_line(error))
-        self._loaded = (self.any_cube, older)
+        self._loaded = (self.any_cube, datasets_as_of(self.any_cube, self.store, moment))
 
     @contextmanager
     def limit_threads(self) -> Iterator[None]:
@@ -220,57 +215,46 @@ class ConfiguredStore:
     config: Mapping[str, Any] = field(repr=False)
 
     def __call__(self) -> KeyValueStore:
-        """Open the store."""
+        """Open the store; a missing directory is created by the first write."""
         from storefact import get_store
 
-        return get_store(**self.config)
+        is_directory = self.config["type"] in ("hfs", "hfile", "filesystem", "fs", "file")
+        return get_store(**self.config, **({"create_if_missing": False} if is_directory else {}))
 
 
-def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
-    """Return the factory of a store by directory, URL or name; ``create`` permits a missing directory."""
-    is_url, has_names = "://" in name or is_path(name), os.path.exists(skv)
-    # a configured name wins over a directory of that name
-    if is_url or (os.path.isdir(name) and not (has_names and name in read_stores(skv))):
-        return _from_url(name, create)
+def find_store(name: str, skv: str) -> StoreFactory:
+    """Return the factory of a store by directory, URL or name; a name wins over a directory of that name."""
+    if is_path(name):
+        return _at(name)
+    has_names = os.path.exists(skv)
+    stores = read_stores(skv) if has_names else {}
+    if name not in stores and os.path.isdir(name):
+        return _at(name)
     if not has_names:
         usage_error(
             f"Store {name} is neither a directory nor a name in {skv}, which does not exist: pass a "
-            "directory or URL (--store /data, --store s3://bucket), or another file with --skv"
-            + (f"; ./{name} creates a directory" if create else "")
+            f"directory (/data, ./{name}), a URL (s3://bucket), or another file with --skv"
         )
-    stores = read_stores(skv)
     if name not in stores:
         usage_error(f"Could not find store {name} in {skv}: {unknown_names('store', [name], stores)}")
     config = stores[name]
     if isinstance(config, str):
-        return _from_url(config, create)
+        return _at(config)
     if not isinstance(config, dict) or "type" not in config:
         expected = "expected a URL, or 'type' (hfs, s3, ...) and its parameters"
         usage_error(f"Store {name} in {skv} has no type: {expected}")
-    if config["type"] in ("hfs", "fs"):
-        _check_directory(config.get("path"), create)
     return ConfiguredStore(config)
 
 
 def is_path(name: str) -> bool:
-    """Whether a name can only be that of a directory."""
+    """Whether a name can only be that of a directory, or a URL."""
     return "/" in name or os.sep in name or name in (".", "..", "~")
 
 
-def _from_url(name: str, create: bool) -> StoreFactory:
+def _at(location: str) -> StoreFactory:
     from kartothek_cube.core.store.resolve import lazy_store
 
-    store = lazy_store(name if "://" in name else Path(name))
-    # opening it creates nothing
-    _check_directory(getattr(store(), "root", None), create)
-    return store
-
-
-def _check_directory(path: object, create: bool) -> None:
-    """Raise if a directory does not exist and must not be created."""
-    # the first write to a local store creates its directory, which hides a typo
-    if not create and isinstance(path, str) and path and not os.path.isdir(path):
-        raise ValueError(f"no directory {path}")
+    return lazy_store(location if "://" in location else Path(location))
 
 
 def read_stores(path: str) -> Mapping[str, Any]:
@@ -308,16 +292,13 @@ TERMINATED = 143
 
 #: errors caused by the arguments, the data or the store; all others are internal errors
 _EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, OSError, ImportError)
+#: packages of the extra ``cli``, imported by the commands that need them
+_OPTIONAL = ("IPython", "jinja2", "prompt_toolkit", "tqdm", "yaml")
 
 
 def usage_error(message: str) -> NoReturn:
     """End the command with a usage error."""
     raise click.UsageError(message)
-
-
-def closest(name: str, candidates: Iterable[str]) -> str:
-    """Suggest the most similar name as a question; empty if there is none."""
-    return "".join(f" Did you mean {match!r}?" for match in nearest_names(name, candidates))
 
 
 def one_line(error: BaseException) -> str:
@@ -355,7 +336,10 @@ def report_error(error: BaseException, color: bool | None) -> int:
     notes = " ".join(getattr(error, "__notes__", ()))
     expected = bool(notes) or isinstance(error, (click.ClickException, *_EXPECTED))
     text = one_line(error)
-    if notes:
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in _OPTIONAL:
+        text = f"This command needs {package}: pip install 'kartothek_cube[cli]'"
+    elif notes:
         text = f"{notes}: {type(error).__name__}: {text} (--debug shows the traceback)"
     elif not expected:
         text = f"{type(error).__name__}: {text} (internal error; --debug shows the traceback)"
@@ -394,10 +378,10 @@ def _complete(list_names: Callable[[CliContext], Iterable[str]], *, is_list: boo
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         root = ctx.find_root().params
-        state = CliContext(root["skv"], root["store"], 0, "auto", root.get("cube") or "")
-        for name in ("skv", "store"):
+        state = CliContext(root["skv"], root["store_name"], 0, "auto", root.get("cube") or "")
+        for name in ("skv", "store_name"):
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                state.set_option(name, ctx.params[name])
+                setattr(state, name, ctx.params[name])
         previous, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
         try:
             return [f"{previous}{comma}{name}" for name in list_names(state) if name.startswith(last)]
@@ -441,13 +425,13 @@ def global_options() -> list[click.Parameter]:
     """Make the options of all commands."""
     make = partial(click.Option, show_default=True, show_envvar=True)
     named = partial(make, ["--skv"], default="skv.yml", metavar="FILE", shell_complete=complete_files)
-    store = partial(make, ["--store"], default="dataset", metavar="STORE", shell_complete=complete_stores)
+    store = partial(make, ["--store", "store_name"], default="dataset", shell_complete=complete_stores)
     count = partial(make, ["-j", "--n_threads"], default=0, metavar="N", type=click.IntRange(0, 10_000))
     color = partial(make, ["--color"], default="auto", type=click.Choice(list(COLORS)))
     url = "Directory (/data), URL (s3://bucket), or a name in the YAML file."
     return [
         named(envvar="KARTOTHEK_CUBE_SKV", help="YAML file with names of stores."),
-        store(envvar="KARTOTHEK_CUBE_STORE", help=url),
+        store(envvar="KARTOTHEK_CUBE_STORE", metavar="STORE", help=url),
         count(help="Number of threads; 0: one per core."),
         color(help="Colours; auto: on a terminal, unless NO_COLOR is set."),
         make(["--debug"], is_flag=True, help="Show tracebacks of errors."),
@@ -479,7 +463,7 @@ class CubeCommand(click.Command):
         for option in self._global_options:
             value = ctx.params.pop(str(option.name))
             if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
-                state.set_option(str(option.name), value)
+                setattr(state, str(option.name), value)
         ctx.color = use_color(state.color)
         if state.n_threads > 0:
             ctx.with_resource(state.limit_threads())
@@ -555,8 +539,7 @@ def match(patterns: str, candidates: Iterable[str], kind: str) -> set[str]:
     for pattern in (text.strip() for text in patterns.split(",")):
         matches = {name for name in names if name == pattern or fnmatchcase(name, pattern)}
         if not matches:
-            hint, available = closest(pattern, names), ", ".join(names) or "none"
-            usage_error(f"Could not find {kind} {pattern!r}.{hint} Available {kind}s: {available}.")
+            usage_error(unknown_names(kind, [pattern], names))
         selected |= matches
     return selected
 
@@ -614,15 +597,3 @@ def parse_as_of(text: str, option: str) -> int | str | StagedWrite:
         expected = "expected a version, a token, or a time such as '2024-01-31 12:00 UTC'; see history"
         usage_error(f"Invalid {option} {text!r}: {expected}")
     return time
-
-
-def parse_conditions(texts: Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:
-    """Parse conditions, all of which have to hold."""
-    from kartothek_cube.core.cube import conditions
-
-    try:
-        # one by one, so that an unbalanced quote in one of them is an error
-        parsed = [conditions.parse_conditions(text, types) for text in texts]
-        return conditions.Conjunction([single for each in parsed for single in each.conditions])
-    except ValueError as error:
-        usage_error(one_line(error))

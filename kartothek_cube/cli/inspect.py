@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from kartothek_cube.core.errors import CorruptDatasetError, format_count
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kartothek_cube.core.cube.conditions import Conjunction
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.io_components.maintenance.verify_dataset import Report
@@ -137,11 +136,6 @@ def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataTy
 
     types = consistency.column_types(datasets.values())
     return {name: dtype for name, dtype in types.items() if not cli.is_internal_column(name)}
-
-
-def parse_where(state: CliContext, texts: Sequence[str]) -> Conjunction:
-    """Parse conditions on columns of the cube, all of which have to hold."""
-    return cli.parse_conditions(texts, column_types(state.datasets))
 
 
 def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import click
 
 from kartothek_cube.cli import context
 from kartothek_cube.cli.context import usage_error
+from kartothek_cube.core.errors import unknown_names
 
 _HELP = ("-h", "--help")
 
@@ -104,8 +105,7 @@ class CubeCli(click.Group):
         if name not in _MODULES and not ctx.resilient_parsing:
             if cube in _MODULES:
                 usage_error(f"The cube must precede the command: {ctx.command_path} {name} {cube}")
-            hint = context.closest(name, _MODULES) or f" Available commands: {', '.join(sorted(_MODULES))}."
-            usage_error(f"No such command {name!r}.{hint}")
+            usage_error(unknown_names("command", [name], _MODULES))
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -168,11 +168,11 @@ class CubeCli(click.Group):
 @click.version_option(package_name="kartothek_cube")
 @click.argument("cube", shell_complete=context.complete_cubes)
 @click.pass_context
-def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
+def cli(ctx: click.Context, /, cube: str, **options: Any) -> None:
     """Inspect, query and maintain the cube CUBE; ls and sql work without it, on all cubes."""
     if context.is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
             masked = context.mask_store(cube)
             usage_error(f"{masked} is a store: pass it by --store, and the cube before the command")
-        store, cube = cube, ""
-    ctx.obj = context.CliContext(skv, store, n_threads, color, cube)
+        options["store_name"], cube = cube, ""
+    ctx.obj = context.CliContext(**options, prefix=cube)

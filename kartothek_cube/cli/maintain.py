@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, TypeAlias
 
 import attrs
@@ -17,11 +17,12 @@ import click
 import pyarrow as pa
 
 from kartothek_cube.cli import context as cli
-from kartothek_cube.cli import inspect, output
+from kartothek_cube.cli import output
 from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
-from kartothek_cube.core.errors import DatasetExistsError, format_count
+from kartothek_cube.core.errors import DatasetExistsError, check_names, format_count
 from kartothek_cube.core.store import Blob
+from kartothek_cube.display import escape_controls, plain_text_table
 
 option = cli.option
 
@@ -60,10 +61,8 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     from kartothek_cube.core.cube import consistency
     from kartothek_cube.io import eager, eager_cube
 
-    metadata = state.datasets.get(dataset)
-    if metadata is None:
-        hint, available = cli.closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
-        usage_error(f"Dataset {dataset!r} does not exist.{hint} Available datasets: {available}.")
+    check_names("", "dataset", [dataset], state.datasets)
+    metadata = state.datasets[dataset]
     selected = cli.match(columns, consistency.get_dataset_columns(metadata), "column")
     to_index = sorted(selected - set(metadata.partition_keys))
     if not to_index:
@@ -310,7 +309,7 @@ def compute(
         state.cube,
         state.store,
         dataset,
-        conditions=inspect.parse_where(state, where) if where else None,
+        conditions=where or None,
         payload_columns=None if columns is None else split_names(columns),
         changed_since=None if everything else "last",
     )
@@ -320,16 +319,13 @@ def compute(
 
 
 def _import_function(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        usage_error(f"Invalid function {name!r}: expected MODULE:FUNCTION, such as forecast:predict")
     sys.path.insert(0, os.getcwd())
     try:
-        function: Callable[..., Any] | None = getattr(import_module(module), attribute, None)
+        function: Callable[..., Any] = resolve_name(name)
     except Exception as error:
-        usage_error(f"Cannot import the module of {name!r}: {type(error).__name__}: {error}")
+        usage_error(f"Cannot import {name!r}: {type(error).__name__}: {error}")
     if not callable(function):
-        usage_error(f"Module {module} has no function {attribute!r}")
+        usage_error(f"{name!r} is no function: expected MODULE:FUNCTION, such as forecast:predict")
     return function
 
 
@@ -372,8 +368,8 @@ def delete_rows(
     """
     from kartothek_cube.io import eager_cube
 
-    cube, store, conditions = state.cube, state.store, inspect.parse_where(state, where)
-    if bool(conditions.conditions) == everything:
+    cube, store, conditions = state.cube, state.store, [text for text in where if text.strip()]
+    if bool(conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
     if stage is None and not yes:
@@ -500,13 +496,8 @@ def compact(
     """
     from kartothek_cube.io.eager_cube import compact_cube
 
-    conditions = inspect.parse_where(state, where)
-    others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
-    if others:
-        keys = ", ".join(state.cube.partition_columns)
-        usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
-        counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
+        counts = compact_cube(state.cube, state.store, where or None, names, min_files=min_files)
     _print_counts(counts, as_json, _describe_compaction)
 
 
@@ -619,11 +610,7 @@ def history(
     if len(states) == 1:
         reason = "cleanups delete them, unless --retention or --keep say otherwise"
         click.echo(f"There are no older states: {reason}.", err=True)
-    # a part of a version or time is of no use for --as-of and --rollback
-    whole = dict.fromkeys(("version", "time"), output.NEVER_CUT)
     shown, rows = describe_states(states)
-    schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in shown])
-    cells = [dict(zip(shown, row, strict=True)) for row in rows]
-    output.write_tables("table", None, schema, [pa.Table.from_pylist(cells, schema)])
+    output.echo_cut(plain_text_table(shown, [list(map(escape_controls, row)) for row in rows]))
     for pin in listed.pins:
         click.echo(f"pinned until {format_time(pin.expires)}: {format_versions(pin.versions)}")

@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from math import isfinite
-from operator import add, attrgetter
+from operator import add
 from typing import Any, BinaryIO, cast
 
 import attrs
@@ -31,8 +31,6 @@ from kartothek_cube.display import cut_text, escape_controls, pad_text, text_wid
 
 #: number of rows printed to a terminal
 _SCREENFUL = 50
-#: metadata of fields whose texts are not cut
-NEVER_CUT = {"cut": "never"}
 #: texts are cut to this width before columns are omitted
 _MIN_TEXT_WIDTH = 12
 #: significant digits of floats in tables that are wider than the terminal
@@ -168,8 +166,9 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
     numbers = [str(number) for number in range(len(schema))]
     numbered = [table.rename_columns(numbers) for table in (schema.empty_table(), *tables)]
     result, is_terminal = arrow.concat_promoted(numbered), sink.isatty()
-    shown = result.slice(0, _SCREENFUL) if is_terminal else result
-    columns = list(map(_TextColumn.of, schema, _flatten(shown).columns))
+    options = {p.name for p in click.get_current_context().command.params} if is_terminal else ()
+    shown = result.slice(0, _SCREENFUL) if "to" in options else result
+    columns = list(map(_TextColumn.of, schema.names, _flatten(shown).columns))
     fitting = _fit_terminal(columns) if is_terminal else columns
     for line in zip(*(column.lines() for column in fitting), strict=True):
         sink.write("  ".join(line).rstrip().encode() + b"\n")
@@ -180,69 +179,74 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
     if len(fitting) < len(columns):
         names = ", ".join(column.texts[0] for column in columns[len(fitting) :])
         hidden = errors.format_count(len(columns) - len(fitting), "more column")
-        option = any(p.name == "columns" for p in click.get_current_context().command.params)
-        click.echo(f"… and {hidden} ({names}){'; select some with --columns' if option else ''}", err=True)
+        hint = "; select some with --columns" if "columns" in options else ""
+        click.echo(f"… and {hidden} ({names}){hint}", err=True)
 
 
-@attrs.define
+@attrs.frozen
 class _TextColumn:
     """A column of a text table."""
 
     #: name and cells
     texts: list[str]
     type: pa.DataType
-    is_cuttable: bool
-    width: int = 0
-    min_width: int = 0
 
     @classmethod
-    def of(cls, field: pa.Field, values: pa.ChunkedArray) -> _TextColumn:
+    def of(cls, name: str, values: pa.ChunkedArray) -> _TextColumn:
         """Format values; null is empty, control characters are escaped to protect the terminal."""
-        texts = [field.name, *pc.fill_null(values.cast(pa.string()), "").to_pylist()]
-        texts = list(map(escape_controls, texts))
-        column = cls(texts, values.type, arrow.is_text(field.type) and b"cut" not in (field.metadata or {}))
-        column.measure()
-        return column
+        texts = [name, *pc.fill_null(values.cast(pa.string()), "").to_pylist()]
+        return cls(list(map(escape_controls, texts)), values.type)
 
-    def measure(self) -> None:
-        """Compute the widths."""
-        self.width = max(map(text_width, self.texts))
-        # neither names nor integers and times, which would be others
-        least = max(text_width(self.texts[0]), _MIN_TEXT_WIDTH) if self.is_cuttable else self.width
-        self.min_width = min(self.width, least)
+    @cached_property
+    def width(self) -> int:
+        """Width of the longest text."""
+        return max(map(text_width, self.texts))
 
-    def round_floats(self) -> None:
-        """Show as many digits of floats as pandas does."""
-        if pa.types.is_floating(self.type):
-            self.texts[1:] = [text and f"{float(text):.{_DIGITS}g}" for text in self.texts[1:]]
-            self.measure()
+    def cut_width(self, limit: int) -> int:
+        """Width if texts are cut; neither names nor integers and times, which would be others."""
+        least = max(text_width(self.texts[0]), _MIN_TEXT_WIDTH, limit)
+        return min(self.width, least) if arrow.is_text(self.type) else self.width
+
+    def map(self, change: Callable[[str], str]) -> _TextColumn:
+        """The column with other cells."""
+        return _TextColumn([self.texts[0], *map(change, self.texts[1:])], self.type)
 
     def lines(self) -> list[str]:
-        """Name and cells, cut and padded to the width."""
+        """Name and cells, padded to the width."""
         dtype = self.type
         is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
-        return [pad_text(cut_text(text, self.width), self.width, right=is_number) for text in self.texts]
+        return [pad_text(text, self.width, right=is_number) for text in self.texts]
 
 
 def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
     """Round floats, omit the last columns and cut texts, until the table is not wider than the terminal."""
     available = shutil.get_terminal_size().columns
-    columns = list(columns)
-    if _table_width(column.width for column in columns) > available:
-        for column in columns:
-            column.round_floats()
-    while len(columns) > 1 and _table_width(column.min_width for column in columns) > available:
-        columns.pop()
-    while _table_width(column.width for column in columns) > available:
-        cuttable = [column for column in columns if column.width > column.min_width]
-        if not cuttable:
-            break
-        max(cuttable, key=attrgetter("width")).width -= 1
-    return columns
+
+    def is_too_wide(limit: int) -> bool:
+        return sum(column.cut_width(limit) + 2 for column in columns) - 2 > available
+
+    if is_too_wide(sys.maxsize):
+        # as many digits as pandas shows
+        columns = [
+            column.map(lambda text: text and f"{float(text):.{_DIGITS}g}")
+            if pa.types.is_floating(column.type)
+            else column
+            for column in columns
+        ]
+    while len(columns) > 1 and is_too_wide(0):
+        columns = columns[:-1]
+    limit = available
+    while limit and is_too_wide(limit):
+        limit -= 1
+    return [column.map(partial(cut_text, width=column.cut_width(limit))) for column in columns]
 
 
-def _table_width(widths: Iterable[int]) -> int:
-    return sum(width + 2 for width in widths) - 2
+def echo_cut(text: str) -> None:
+    """Print lines, which are cut to the width of a terminal."""
+    lines = text.split("\n")
+    if sys.stdout.isatty():
+        lines = [cut_text(line, shutil.get_terminal_size().columns) for line in lines]
+    click.echo("\n".join(lines))
 
 
 def _flatten(table: pa.Table, *, shorten_to_dates: bool = True) -> pa.Table:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -17,10 +15,11 @@ import pyarrow as pa
 from kartothek_cube.cli import context as cli
 from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, one_line, usage_error
 from kartothek_cube.cli.inspect import column_types
-from kartothek_cube.cli.output import choose_format, write_tables
+from kartothek_cube.cli.output import choose_format, echo_cut, write_tables
+from kartothek_cube.core.arguments import split_names
+from kartothek_cube.core.cube.conditions import parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube, list_cubes
-from kartothek_cube.core.errors import format_count, unknown_names
-from kartothek_cube.display import cut_text
+from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     import duckdb
@@ -110,29 +109,33 @@ def query(
 
 def _build_arguments(state: CliContext, options: dict[str, Any]) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
-    columns, since = options["columns"], options["since"]
+    since = options["since"]
     if options["as_of"] is not None:
         state.as_of(cli.parse_as_of(options["as_of"], "--as-of"))
     selected = cli.select_datasets(state.datasets, options["include"], options["exclude"])
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:
         usage_error(f"The seed dataset {state.cube.seed_dataset!r} cannot be excluded from a query")
-    types = column_types(datasets)
-    payload: list[str] | None = None if columns in (None, ALL) else []
-    if payload is not None and columns:
-        payload = sorted(cli.match(columns, types, "column"))
     return {
-        "conditions": cli.parse_conditions(options["where"], types),
+        "conditions": options["where"],
         "datasets": datasets,
         "dimension_columns": _split_names(options["dimensions"]),
         "partition_by": _split_names(options["partition_by"]),
-        "payload_columns": payload,
+        "payload_columns": _parse_columns(options["columns"], column_types(datasets)),
         "changed_since": None if since is None else cli.parse_as_of(since, "--since"),
     }
 
 
 def _split_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _parse_columns(text: str | None, types: dict[str, pa.DataType]) -> list[str] | None:
+    """Parse names and patterns of payload columns; None for all."""
+    names = split_names(text)
+    if text is None or ALL in names:
+        return None
+    return sorted(cli.match(",".join(names), types, "column")) if names else []
 
 
 def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
@@ -143,11 +146,7 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
     if output == "json":
         cli.print_json(explanation.to_dict())
         return
-    lines = repr(explanation).split("\n")
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-        lines = [cut_text(line, width) for line in lines]
-    click.echo("\n".join(lines))
+    echo_cut(repr(explanation))
 
 
 def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> Iterator[pa.Table]:
@@ -191,15 +190,12 @@ def _query_interactively(state: CliContext) -> None:
     datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
     types = column_types(datasets)
     conditions, payload = "", ""
-    parse = partial(_parse_payload, types=types)
     while True:
-        conditions = _ask(
-            "Conditions: ", conditions, [*types], lambda text: cli.parse_conditions([text], types)
-        )
-        payload = _ask("Payload:    ", payload, [ALL, *types], parse)
-        parsed = cli.parse_conditions([conditions], types)
+        conditions = _ask("Conditions: ", conditions, [*types], partial(parse_conditions, types=types))
+        payload = _ask("Payload:    ", payload, [ALL, *types], partial(_parse_columns, types=types))
+        columns = _parse_columns(payload, types)
         with state.progress("query"):
-            frames = query_cube(state.cube, state.store, parsed, datasets, payload_columns=parse(payload))
+            frames = query_cube(state.cube, state.store, conditions, datasets, payload_columns=columns)
         if frames:
             embed(frames[0])
         else:
@@ -207,12 +203,8 @@ def _query_interactively(state: CliContext) -> None:
 
 
 def _make_shell() -> Callable[[Any], None]:
-    """Return a function that opens a shell on a frame; a usage error if a package is missing."""
-    try:
-        from IPython.terminal.embed import InteractiveShellEmbed
-    except ImportError:
-        usage_error("Interactive queries need IPython: pip install 'kartothek_cube[cli]'")
-    _require_prompt("queries")
+    """Return a function that opens a shell on a frame."""
+    from IPython.terminal.embed import InteractiveShellEmbed
 
     def embed(frame: Any) -> None:
         size = f"{format_count(len(frame), 'row')} and {format_count(len(frame.columns), 'column')}"
@@ -223,11 +215,6 @@ def _make_shell() -> Callable[[Any], None]:
     return embed
 
 
-def _require_prompt(subject: str) -> None:
-    if find_spec("prompt_toolkit") is None:
-        usage_error(f"Interactive {subject} need prompt_toolkit: pip install 'kartothek_cube[cli]'")
-
-
 def _ask(title: str, default: str, words: list[str], check: Callable[[str], object]) -> str:
     from prompt_toolkit import prompt
     from prompt_toolkit.completion import WordCompleter
@@ -236,7 +223,7 @@ def _ask(title: str, default: str, words: list[str], check: Callable[[str], obje
     def is_valid(text: str) -> bool:
         try:
             check(text)
-        except click.UsageError:
+        except (click.UsageError, ValueError):
             return False
         return True
 
@@ -244,18 +231,7 @@ def _ask(title: str, default: str, words: list[str], check: Callable[[str], obje
     validator = Validator.from_callable(is_valid, error_message=message, move_cursor_to_end=True)
     completer = WordCompleter(words, WORD=True)
     answer: str = prompt(title, default=default, completer=completer, validator=validator)
-    check(answer)
     return answer
-
-
-def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
-    """Parse payload columns; None for all."""
-    names = [name for name in (part.strip() for part in text.split(",")) if name]
-    if ALL in names:
-        return None
-    if unknown := set(names) - set(types):
-        usage_error(unknown_names("column", unknown, types))
-    return names
 
 
 # -- sql -------------------------------------------------------------------------------------------
@@ -298,10 +274,6 @@ def _is_blank(statement: str) -> bool:
 
 def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
     """Open the cube, or all cubes of the store that have a seed."""
-    try:
-        import duckdb  # noqa: F401 - before the cube is loaded
-    except ImportError:
-        usage_error("SQL needs DuckDB: pip install 'kartothek_cube[sql]'")
     from kartothek_cube.io.sql import connect
 
     connection = None
@@ -399,13 +371,12 @@ def _run_statements(
     state: CliContext, connection: duckdb.DuckDBPyConnection, output: str | None, to: str | None
 ) -> None:
     """Prompt for statements until Ctrl-D; an error does not end it."""
-    _require_prompt("statements")
-    listed = (connection.execute(statement).fetchall() for statement in (_LIST_VIEWS, _LIST_COLUMNS))
-    views, columns = ([str(name) for (name,) in names] for names in listed)
-    click.echo(f"Views: {', '.join(views)}; statements end with ;, Ctrl-D ends the session.", err=True)
     from prompt_toolkit.history import InMemoryHistory
 
     history = InMemoryHistory()
+    listed = (connection.execute(statement).fetchall() for statement in (_LIST_VIEWS, _LIST_COLUMNS))
+    views, columns = ([str(name) for (name,) in names] for names in listed)
+    click.echo(f"Views: {', '.join(views)}; statements end with ;, Ctrl-D ends the session.", err=True)
     while True:
         try:
             statement = _ask_statement([*views, *columns, *_KEYWORDS], history)

@@ -275,7 +275,7 @@ def test_names_are_not_cut(tmp_path):
     url = f"hfs://{tmp_path}/names?create_if_missing=true"
     build_cube(frame, Cube(["x"], ["p"], "names"), url)
     lines, stderr = run_in_terminal(80, "--store", url, "names", "query", "-o", "table")
-    assert lines[0].split() == names[:3] and max(map(len, lines)) == 80
+    assert lines[0].split() == names[:3] and max(map(len, lines)) <= 80
     assert f"4 more columns ({names[3]}, {names[4]}, p, x)" in stderr
 
 

@@ -258,7 +258,7 @@ def test_interactive_without_ipython(call, terminal, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.terminal.embed", None)
     result = call("cube", "query")
     assert result.exit_code == 2
-    assert result.stderr == "Error: Interactive queries need IPython: pip install 'kartothek_cube[cli]'\n"
+    assert result.stderr == "Error: This command needs IPython: pip install 'kartothek_cube[cli]'\n"
 
 
 def test_prompts_of_prompt_toolkit(call, terminal, monkeypatch):

@@ -126,8 +126,8 @@ def test_error_in_a_scan(error, url, tmp_path):
 
 def test_what_is_missing_is_explained(error, monkeypatch):
     Terminal(monkeypatch)
-    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
-    assert "prompt_toolkit" in error("cube", "sql")
+    monkeypatch.setitem(sys.modules, "prompt_toolkit.history", None)
+    assert "This command needs prompt_toolkit: pip install" in error("cube", "sql")
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
 

@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import format_count, unknown_names
 
 if TYPE_CHECKING:
     from simplekv import KeyValueStore
@@ -203,6 +203,14 @@ def list_garbage_by_age(
     deleted = {blob.key for blob in old}
     young = [blob for blob in list_cube_garbage(cube, blobs) if blob.key not in deleted]
     return with_sizes(blobs, old), with_sizes(blobs, young)
+
+
+def describe_garbage(files: Collection[Blob]) -> str:
+    """Return the number of orphaned files, and their size."""
+    from kartothek_cube.io_components.runtime import bytes_text
+
+    size = bytes_text(sum(blob.size or 0 for blob in files))
+    return f"{format_count(len(files), 'orphaned file')} ({size})"
 
 
 # -- stores ----------------------------------------------------------------------------------------
@@ -476,18 +484,10 @@ class CubeCommand(click.Command):
 
 
 class StoreCommand(CubeCommand):
-    """A command that also runs if the cube cannot be loaded, or does not exist."""
+    """A command that also runs without a cube, or on what is left of one without its seed dataset."""
 
     def load_cube(self, ctx: click.Context, state: CliContext) -> None:
         """Load the cube when it is needed."""
-
-
-class RemainderCommand(CubeCommand):
-    """A command that also runs on what is left of a cube without its seed dataset."""
-
-    def load_cube(self, ctx: click.Context, state: CliContext) -> None:
-        """Load what there is."""
-        _ = state.cube
 
 
 # -- options of commands ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kartothek_cube.cli import context as cli
-from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, headline, label, usage_error
+from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, headline, label, usage_error
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
 # -- info ------------------------------------------------------------------------------------------
 
 
-@click.command(cls=RemainderCommand)
+@click.command(cls=StoreCommand)
 @cli.as_json
 @cli.pass_state
 def info(state: CliContext, as_json: bool) -> None:
@@ -197,7 +197,7 @@ def _print_stats(name: str, values: dict[str, int]) -> None:
 # -- ls --------------------------------------------------------------------------------------------
 
 
-@click.command(cls=cli.StoreCommand)
+@click.command(cls=StoreCommand)
 @cli.as_json
 @cli.pass_state
 def ls(state: CliContext, as_json: bool) -> None:

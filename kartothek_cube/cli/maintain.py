@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from kartothek_cube.cli import context as cli
 from kartothek_cube.cli import output
-from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
+from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import DatasetExistsError, check_names, format_count
-from kartothek_cube.core.store import Blob
 from kartothek_cube.display import escape_controls, plain_text_table
 
 option = cli.option
@@ -235,7 +234,7 @@ def adopt(
 # -- delete ----------------------------------------------------------------------------------------
 
 
-@click.command(cls=RemainderCommand)
+@click.command(cls=StoreCommand)
 @cli.pass_datasets("deleted")
 @cli.yes_option
 def delete(state: CliContext, names: list[str], yes: bool) -> None:
@@ -415,7 +414,7 @@ def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> Non
 # -- cleanup ---------------------------------------------------------------------------------------
 
 
-@click.command(cls=RemainderCommand)
+@click.command(cls=StoreCommand)
 @option(
     "--retention",
     "retention_text",
@@ -436,28 +435,23 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
     retention = _parse_duration(retention_text)
     blobs, young = cli.list_garbage_by_age(state.cube, state.store, retention)
-    size, n_states = _format_size(blobs), garbage.count_states(blob.key for blob in blobs)
+    files, n_states = cli.describe_garbage(blobs), garbage.count_states(blob.key for blob in blobs)
     states = f", with {format_count(n_states, 'older state')} of its datasets" if n_states else ""
     if dry_run:
         for blob in blobs:
             click.echo(blob.key)
-        click.echo(f"{format_count(len(blobs), 'file')} ({size}) would be deleted{states}.", err=True)
+        click.echo(f"{files} would be deleted{states}.", err=True)
     elif blobs:
-        files = f"{format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}{states}"
+        files += f" of cube {state.prefix}{states}"
         cli.confirm(f"Delete {files}?", yes)
         eager_cube.cleanup_cube(state.cube, state.store, retention=retention)
         click.echo(f"Deleted {files}.")
     else:
         click.echo("There are no orphaned files to delete.")
     if young and retention is not None:
-        kept, verb = format_count(len(young), "orphaned file"), "is" if len(young) == 1 else "are"
-        click.echo(f"{kept} ({_format_size(young)}) {verb} younger than {retention_text} and kept.", err=True)
-
-
-def _format_size(blobs: Iterable[Blob]) -> str:
-    from kartothek_cube.io_components.runtime import bytes_text
-
-    return bytes_text(sum(blob.size or 0 for blob in blobs))
+        verb = "is" if len(young) == 1 else "are"
+        kept = f"{cli.describe_garbage(young)} {verb} younger than {retention_text} and kept"
+        click.echo(f"{kept}.", err=True)
 
 
 def _parse_duration(text: str) -> timedelta | None:

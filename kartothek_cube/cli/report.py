@@ -34,8 +34,6 @@ Keys: TypeAlias = Mapping[str, pa.Array]
 
 #: number of largest partitions to list
 _N_LARGEST = 12
-#: maximum number of files whose dimension columns are read to count superseded rows
-_MAX_KEY_FILES = 5_000
 #: number of footers from which the bytes per column are derived
 _COLUMN_SAMPLE = 200
 #: files that are missing or damaged have no rows; `verify` reports them
@@ -68,7 +66,7 @@ def build_page(
     ]
     garbage, young = context.list_garbage_by_age(cube, blobs, context.DEFAULT_RETENTION)
     advice = Advice(
-        f"Garbage: {_describe_files(garbage)}",
+        f"Garbage: {context.describe_garbage(garbage)}",
         "Overwrites, removals or failed writes have left them in the store for more than 24 hours.",
         _shell_command(store, cube.uuid_prefix, "cleanup"),
     )
@@ -78,17 +76,11 @@ def build_page(
         "time": _format_time(datetime.now(UTC).timestamp()),
         "version": version("kartothek_cube"),
         **{key: sum(page[key] for page in pages) for key in ("files", "partitions", "bytes", "rows")},
-        "estimated": any(each.estimated for each in files.values()),
         "growth": build_growth(files),
         "datasets": pages,
         "advice": [advice] if garbage else [],
-        "young_garbage": _describe_files(young) if young else "",
+        "young_garbage": context.describe_garbage(young) if young else "",
     }
-
-
-def _describe_files(blobs: Sequence[Blob]) -> str:
-    size = bytes_text(sum(blob.size or 0 for blob in blobs))
-    return f"{format_count(len(blobs), 'orphaned file')} ({size})"
 
 
 def _describe_dataset(
@@ -106,7 +98,6 @@ def _describe_dataset(
         "bytes": int(files.sizes.sum()),
         "rows": int(files.rows.sum()),
         "superseded": files.superseded,
-        "estimated": files.estimated,
         "heat": build_heat_map(files),
         "largest": _largest_partitions(files),
         "columns": _describe_columns(cube, dataset, files),
@@ -180,8 +171,6 @@ class DataFiles:
     rows: Ints
     #: modification times in seconds since 1970; NaN if unknown to the store
     times: Floats
-    #: whether the rows include superseded rows, as there are too many files
-    estimated: bool
     #: compressed bytes of each column in a sample of the files
     column_bytes: Mapping[str, int]
     #: number of superseded rows
@@ -230,14 +219,13 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
                     column_bytes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
     sizes, times, stored = np.array(rows, float).reshape(-1, 3).T
     stored = stored.astype(np.int64)
-    visible, complete = _count_visible_rows(cube, dataset, blobs, files, keys, stored)
+    visible = _count_visible_rows(cube, dataset, blobs, files, keys, stored)
     return DataFiles(
         keys=keys,
         partition=kernels.group_codes(list(keys.values()), len(table)),
         sizes=sizes.astype(np.int64),
         rows=visible,
         times=times,
-        estimated=not complete,
         column_bytes=column_bytes,
         superseded=int((stored - visible).sum()),
     )
@@ -245,8 +233,8 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
 
 def _count_visible_rows(
     cube: Cube, dataset: DatasetMetadata, blobs: BlobStore, files: list[str], keys: Keys, stored: Ints
-) -> tuple[Ints, bool]:
-    """Count the visible rows of each file, and whether all partitions with several files were read."""
+) -> Ints:
+    """Count the visible rows of each file; the dimension columns are read where others may hide them."""
     schema = arrow_schema(dataset)
     cell = [column for column in cube.dimension_columns if column in schema.names]
     in_files = [column for column in cell if column not in keys]
@@ -264,16 +252,14 @@ def _count_visible_rows(
         return np.bincount(owner if last is None else owner[last], minlength=len(members))
 
     if not in_files:
-        return stored, True
+        return stored
     codes = kernels.group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
     several = [members for members in partition.group_positions(codes) if len(members) > 1]
-    total = np.cumsum([len(members) for members in several], dtype=np.int64)
-    to_read = several[: int(np.searchsorted(total, _MAX_KEY_FILES, side="right"))]
     visible = stored.copy()
     threads = runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
-    for members, counts in zip(to_read, runtime.ordered_map(count, to_read, threads), strict=True):
+    for members, counts in zip(several, runtime.ordered_map(count, several, threads), strict=True):
         visible[members] = counts
-    return visible, len(to_read) == len(several)
+    return visible
 
 
 # -- warnings ----------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_cleanup_lists(call, garbage, tmp_path):
     result = call("cube", "cleanup", "--dry-run")
     assert result.stdout.splitlines() == [name for name in garbage if "old" in name]
     young = "1 orphaned file (7 B) is younger than 24h and kept."
-    assert result.stderr == f"1 file (7 B) would be deleted.\n{young}\n"
+    assert result.stderr == f"1 orphaned file (7 B) would be deleted.\n{young}\n"
     assert set(call("cube", "cleanup", "--dry-run", "--retention", "0").stdout.splitlines()) == garbage
     assert files(tmp_path / "store") == before
 

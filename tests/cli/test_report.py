@@ -77,7 +77,7 @@ def test_garbage_is_that_of_cleanup(ok, call, tmp_path):
     for name, content in {"old": b"1234567", "young": b"12345"}.items():
         (folder / f"{name}.parquet").write_bytes(content)
     os.utime(folder / "old.parquet", (0, 0))
-    assert call("cube", "cleanup", "--dry-run").stderr.startswith("1 file (7 B)")
+    assert call("cube", "cleanup", "--dry-run").stderr.startswith("1 orphaned file (7 B)")
     text = " ".join(Page(ok("cube", "report", "-o", "-")).text)
     assert "Garbage: 1 orphaned file (7 B)" in text
     assert "1 orphaned file (5 B) younger than 24 hours" in text
@@ -132,7 +132,7 @@ def files(sizes, times=None, partition=None, **keys):
     partition = np.arange(len(sizes)) if partition is None else np.asarray(partition)
     times = np.full(len(sizes), np.nan) if times is None else np.asarray(times, dtype=float)
     columns = {"keys": arrays, "partition": partition, "sizes": sizes, "rows": sizes // 10, "times": times}
-    return report.DataFiles(**columns, estimated=False, column_bytes={})
+    return report.DataFiles(**columns, column_bytes={})
 
 
 @pytest.mark.parametrize("shape", [(100_000,), (400, 250), (10, 10_000), (100_000, 1)])

@@ -1,11 +1,8 @@
 """The command group: options, errors as one line, exit codes, typos, imports."""
 
-import fcntl
 import os
-import struct
 import subprocess
 import sys
-import termios
 
 import click
 import pandas as pd
@@ -16,6 +13,7 @@ from kartothek_cube.cli import cli, context
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT, run_python
+from tests.support.terminal import run_in_terminal, text_of
 
 COMMANDS = cli.list_commands(click.Context(cli))
 
@@ -63,18 +61,8 @@ def test_a_broken_pipe_is_quiet(url, args):
 
 
 def test_quick_commands_show_no_progress_even_in_a_terminal(url):
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "stats", "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, cwd=ROOT, check=True)
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    try:
-        shown = os.read(ours, 1000)
-    except OSError:  # nothing was written
-        shown = b""
-    os.close(ours)
-    assert (shown, done.stdout[:1]) == (b"", b"{")
+    stdout, stderr = run_in_terminal("--store", url, "cube", "stats", "--json", terminal="stderr")
+    assert (text_of(stderr), text_of(stdout)[:1]) == ("", "{")
 
 
 def test_help_imports_neither_pandas_nor_pyarrow():

@@ -1,17 +1,11 @@
 """Files and tables of query results: suffixes, compression, digits, zones, width of the terminal."""
 
 import csv
-import fcntl
 import gzip
 import io
 import json
-import os
 import re
 import signal
-import struct
-import subprocess
-import sys
-import termios
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -26,7 +20,7 @@ import pytest
 from kartothek_cube.cli.output import FORMATS
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import build_cube
-from tests.support.paths import ROOT
+from tests.support.terminal import run_in_terminal, text_of
 
 SUFFIXES = [".csv", ".parquet", ".arrow", ".arrows", ".feather", ".json", ".jsonl", ".ndjson", ".txt"]
 
@@ -202,25 +196,10 @@ def test_types_that_parquet_does_not_have():
         write("parquet", table)
 
 
-def run_in_terminal(columns: int, *args: str) -> tuple[list[str], str]:
+def show(columns: int, *args: str) -> tuple[list[str], str]:
     """Run the command in a terminal of a width; returns the lines on stdout, and stderr."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    command = [sys.executable, "-m", "kartothek_cube", *args]
-    done = subprocess.run(
-        command, stdout=theirs, stderr=subprocess.PIPE, stdin=theirs, cwd=ROOT, check=True, env=environment
-    )
-    os.close(theirs)
-    shown = b""
-    # reading raises at the end of the output
-    try:
-        while part := os.read(ours, 100_000):
-            shown += part
-    except OSError:
-        pass
-    os.close(ours)
-    return shown.decode().replace("\r\n", "\n").splitlines(), done.stderr.decode()
+    stdout, stderr = map(text_of, run_in_terminal(*args, columns=columns))
+    return stdout.splitlines(), stderr
 
 
 @pytest.fixture
@@ -235,18 +214,18 @@ def wide(tmp_path: Path) -> str:
 @pytest.mark.slow("starts the command in a terminal")
 def test_texts_are_cut_to_the_width_of_the_terminal(wide):
     options = ["--columns", "long,v1", "-o", "table"]
-    lines, stderr = run_in_terminal(60, "--store", wide, "wide", "query", *options)
+    lines, stderr = show(60, "--store", wide, "wide", "query", *options)
     assert max(map(len, lines)) == 60
     assert "ö…" in lines[1]
     assert lines[1].split()[-2:] == ["1.5", "1"] or "1.5" in lines[1]
     assert stderr == ""
-    lines, _ = run_in_terminal(40, "--store", wide, "wide", "query", "--columns", "wide", "-o", "table")
+    lines, _ = show(40, "--store", wide, "wide", "query", "--columns", "wide", "-o", "table")
     assert "漢…" in lines[1] or "字…" in lines[1]
     assert len(lines[1].encode("utf-16-le")) // 2 < 40
 
 
 def test_columns_and_texts_fit_the_terminal_and_pipes_get_everything(wide, ok):
-    lines, stderr = run_in_terminal(50, "--store", wide, "wide", "query", "-o", "table")
+    lines, stderr = show(50, "--store", wide, "wide", "query", "-o", "table")
     assert max(map(len, lines)) <= 50
     assert "more columns (" in stderr
     assert stderr.rstrip().endswith("select some with --columns")
@@ -261,10 +240,10 @@ def test_terminals_of_80_columns_keep_names_and_round_floats(tmp_path):
     frame = pd.DataFrame({"shop": [1], "p": ["a"], "customers_served": [12345678], **values})
     url = f"hfs://{tmp_path}/floats?create_if_missing=true"
     build_cube(frame, Cube(["shop"], ["p"], "floats"), url)
-    (header, cells), stderr = run_in_terminal(80, "--store", url, "floats", "query", "-o", "table")
+    (header, cells), stderr = show(80, "--store", url, "floats", "query", "-o", "table")
     assert header.split() == sorted(frame.columns)
     assert cells.split() == ["19.1089", "12345678", "a", "0.333333", "14285.7", "1"]
-    (_, cells), _ = run_in_terminal(120, "--store", url, "floats", "query", "-o", "table")
+    (_, cells), _ = show(120, "--store", url, "floats", "query", "-o", "table")
     assert "19.10885061964363" in cells.split(), "where they fit, all digits are shown"
     assert stderr == ""
 
@@ -274,13 +253,13 @@ def test_names_are_not_cut(tmp_path):
     frame = pd.DataFrame({"x": [1], "p": ["a"], **{name: ["text" * 20] for name in names}})
     url = f"hfs://{tmp_path}/names?create_if_missing=true"
     build_cube(frame, Cube(["x"], ["p"], "names"), url)
-    lines, stderr = run_in_terminal(80, "--store", url, "names", "query", "-o", "table")
+    lines, stderr = show(80, "--store", url, "names", "query", "-o", "table")
     assert lines[0].split() == names[:3] and max(map(len, lines)) <= 80
     assert f"4 more columns ({names[3]}, {names[4]}, p, x)" in stderr
 
 
 def test_times_of_the_history_are_not_cut(url):
-    lines, _ = run_in_terminal(45, "--store", url, "cube", "history")
+    lines, _ = show(45, "--store", url, "cube", "history")
     assert max(map(len, lines)) <= 45
     assert re.search(r" \d\d:\d\d:\d\d\.\d{6} UTC", lines[-1])
 
@@ -288,15 +267,15 @@ def test_times_of_the_history_are_not_cut(url):
 @pytest.mark.slow("starts the command in a terminal")
 def test_explanations_fit_the_terminal(url):
     options = ["cube", "query", "--explain", "--where", "p == a"]
-    lines, _ = run_in_terminal(40, "--store", url, *options)
+    lines, _ = show(40, "--store", url, *options)
     assert max(map(len, lines)) == 40
     assert any(line.endswith("…") for line in lines)
-    whole, _ = run_in_terminal(200, "--store", url, *options)
+    whole, _ = show(200, "--store", url, *options)
     assert not any("…" in line for line in whole)
 
 
 @pytest.mark.parametrize("options, value, coloured", [([], "", True), ([], "1", False)])
 def test_no_color(wide, monkeypatch, options, value, coloured):
     monkeypatch.setenv("NO_COLOR", value)
-    lines, _ = run_in_terminal(80, "--store", wide, *options, "wide", "info")
+    lines, _ = show(80, "--store", wide, *options, "wide", "info")
     assert any("\x1b[" in line for line in lines) is coloured

@@ -1,21 +1,14 @@
 """What a user sees of long commands: a bar that moves, and the first rows, in a real pseudo-terminal."""
 
-import fcntl
-import os
 import re
-import select
-import struct
-import subprocess
-import sys
-import termios
-import time
+from functools import partial
 
 import pandas as pd
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
-from tests.support.paths import ROOT
+from tests.support.terminal import run_in_terminal, text_of
 
 pytestmark = pytest.mark.slow("commands on a slow store")
 
@@ -38,6 +31,9 @@ cli()
 """
 
 
+run_slow = partial(run_in_terminal, terminal="stderr", command=("-c", SLOW))
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A cube of two datasets with 30 partitions, half of which have two files."""
@@ -46,33 +42,6 @@ def directory(tmp_path_factory):
     build_cube({"seed": cells.assign(v=1), "extra": cells.assign(w=1)}, CUBE, directory)
     append_to_cube(cells[:15].assign(v=2), CUBE, directory)
     return str(directory)
-
-
-def run(*args: str) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
-    """Run the slow command, with stderr and stdin on a terminal; what stdout and stderr show, with times."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, "-c", SLOW, *args]
-    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, cwd=ROOT)
-    os.close(theirs)
-    assert process.stdout is not None
-    stdout = process.stdout.fileno()
-    shown: dict[int, list[tuple[float, str]]] = {stdout: [], ours: []}
-    is_open = set(shown)
-    while is_open:
-        for descriptor in select.select(is_open, [], [])[0]:
-            try:
-                part = os.read(descriptor, 100_000)
-            except OSError:  # the end of a terminal
-                part = b""
-            if part:
-                shown[descriptor].append((time.monotonic(), part.decode(errors="replace")))
-            else:
-                is_open.remove(descriptor)
-    os.close(ours)
-    with process:
-        assert process.wait() == 0, shown[ours]
-    return shown[stdout], shown[ours]
 
 
 COMMANDS = {
@@ -86,8 +55,8 @@ COMMANDS = {
 @pytest.mark.parametrize("options", [*COMMANDS.values(), ["copy", "--tgt_store"]], ids=[*COMMANDS, "copy"])
 def test_the_bar_moves(directory, tmp_path, options):
     target = [str(tmp_path / "target")] if options[-1] == "--tgt_store" else []
-    _, screen = run("--store", directory, "-j", "1", "cube", *options, *target)
-    text = "".join(part for _, part in screen)
+    _, screen = run_slow("--store", directory, "-j", "1", "cube", *options, *target)
+    text = text_of(screen)
     counts = [int(n.replace(",", "")) for n in re.findall(r"\| +(\d+)/\d+ files", text)]
     assert len(set(counts)) >= 5 and counts == sorted(counts)
     totals = {int(n) for n in re.findall(r"/(\d+) files", text)}
@@ -98,7 +67,7 @@ def test_the_bar_moves(directory, tmp_path, options):
 
 
 def test_the_first_rows_of_a_csv_come_long_before_the_last(directory):
-    rows, _ = run("--store", directory, "-j", "1", "cube", "query", "-o", "csv")
-    assert sum(part.count("\n") for _, part in rows) == 31
-    assert rows[0][1].count("\n") < 10
+    rows, _ = run_slow("--store", directory, "-j", "1", "cube", "query", "-o", "csv")
+    assert sum(part.count(b"\n") for _, part in rows) == 31
+    assert rows[0][1].count(b"\n") < 10
     assert rows[-1][0] - rows[0][0] > 1

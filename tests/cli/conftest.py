@@ -70,3 +70,24 @@ def error(call):
         return lines[0]
 
     return error
+
+
+class Dialogue:
+    """Answers prompts, then presses Ctrl-D; records their arguments."""
+
+    def __init__(self, monkeypatch, *answers):
+        self.answers = iter(answers)
+        self.prompts = []
+        monkeypatch.setattr("prompt_toolkit.prompt", self.prompt)
+        monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
+
+    def prompt(self, title, **options):
+        self.prompts.append({"title": title, **options})
+        answer = next(self.answers, None)
+        if answer is None:
+            raise EOFError
+        return answer
+
+    def arguments(self, name):
+        """Return an argument of all prompts."""
+        return [prompt[name] for prompt in self.prompts]

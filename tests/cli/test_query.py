@@ -14,7 +14,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
 from kartothek_cube.io_components.query import executor
-from tests.cli.conftest import CUBE
+from tests.cli.conftest import CUBE, Dialogue
 
 TABLE = """\
 d           i1     p   v1  v2  x
@@ -218,38 +218,21 @@ def test_explain(ok):
     assert content["datasets"][0]["conditions"] == [expected]
 
 
-class Dialogue:
-    """Answers prompts, then presses Ctrl-D; records defaults and shown frames."""
-
-    def __init__(self, monkeypatch, answers):
-        self.answers = iter(answers)
-        self.defaults = []
-        self.frames = []
-        monkeypatch.setattr("prompt_toolkit.prompt", self.prompt)
-        monkeypatch.setattr("kartothek_cube.cli.query._make_shell", lambda: self.frames.append)
-
-    def prompt(self, title, *, default, completer, validator):
-        self.defaults.append(default)
-        answer = next(self.answers, None)
-        if answer is None:
-            raise EOFError
-        return answer
-
-
 @pytest.fixture
 def terminal(monkeypatch):
     """Standard input can answer prompts."""
     monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
 
 
-def test_interactive(call, terminal, monkeypatch):
-    dialogue = Dialogue(monkeypatch, ["x > 2", "v1", "x > 9", "__all__", "", ""])
+def test_interactive(call, monkeypatch):
+    dialogue, frames = Dialogue(monkeypatch, "x > 2", "v1", "x > 9", "__all__", "", ""), []
+    monkeypatch.setattr("kartothek_cube.cli.query._make_shell", lambda: frames.append)
     result = call("cube", "query")
     assert result.exit_code == 1
     assert "No rows." in result.stdout
-    assert [list(frame.columns) for frame in dialogue.frames] == [["d", "p", "v1", "x"], ["d", "p", "x"]]
-    assert [len(frame) for frame in dialogue.frames] == [2, 4]
-    assert dialogue.defaults == ["", "", "x > 2", "v1", "x > 9", "__all__", ""]
+    assert [list(frame.columns) for frame in frames] == [["d", "p", "v1", "x"], ["d", "p", "x"]]
+    assert [len(frame) for frame in frames] == [2, 4]
+    assert dialogue.arguments("default") == ["", "", "x > 2", "v1", "x > 9", "__all__", ""]
 
 
 def test_interactive_without_ipython(call, terminal, monkeypatch):

@@ -10,11 +10,10 @@ import time
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from prompt_toolkit.history import History
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
-from tests.cli.conftest import CUBE
+from tests.cli.conftest import CUBE, Dialogue
 
 
 def test_tables_and_statements_from_stdin(ok):
@@ -125,46 +124,26 @@ def test_error_in_a_scan(error, url, tmp_path):
 
 
 def test_what_is_missing_is_explained(error, monkeypatch):
-    Terminal(monkeypatch)
+    Dialogue(monkeypatch)
     monkeypatch.setitem(sys.modules, "prompt_toolkit.history", None)
     assert "This command needs prompt_toolkit: pip install" in error("cube", "sql")
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
 
 
-class Terminal:
-    """Answers prompts, then presses Ctrl-D."""
-
-    def __init__(self, monkeypatch, *answers: str) -> None:
-        self.answers = list(answers)
-        self.titles: list[str] = []
-        self.words: list[str] = []
-        self.histories: set[History] = set()
-        monkeypatch.setattr("prompt_toolkit.prompt", self.prompt)
-        monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
-
-    def prompt(self, title, *, completer, history):
-        self.titles.append(title)
-        self.histories.add(history)
-        self.words = list(completer.words)
-        if not self.answers:
-            raise EOFError
-        return self.answers.pop(0)
-
-
 def test_prompt(call, monkeypatch):
     lines = ["", "SELECT x", "FROM cube WHERE x > 3;", "SELECT nope FROM cube;", "SELECT 7 AS y;"]
-    terminal = Terminal(monkeypatch, *lines)
+    dialogue = Dialogue(monkeypatch, *lines)
     result = call("cube", "sql")
     assert result.exit_code == 0
     assert result.stdout == "x\n4\ny\n7\n"
     assert "Views: cube, cube.enrich, cube.seed" in result.stderr
     assert "Error: " in result.stderr
     assert "nope" in result.stderr
-    assert terminal.titles == ["sql> ", "sql> ", "...> ", "sql> ", "sql> ", "sql> "]
-    assert {"cube.seed", "v1", "SELECT"} <= set(terminal.words)
+    assert dialogue.arguments("title") == ["sql> ", "sql> ", "...> ", "sql> ", "sql> ", "sql> "]
+    assert {"cube.seed", "v1", "SELECT"} <= set(dialogue.arguments("completer")[-1].words)
     # the arrow keys recall lines of earlier prompts
-    assert len(terminal.histories) == 1
+    assert len(set(dialogue.arguments("history"))) == 1
 
 
 def test_a_plan_is_shown_as_it_is_drawn(ok):

@@ -3,7 +3,7 @@
 import pytest
 from storefact import get_store_from_url
 
-from tests.support.stores import Died, FaultyStore, InjectedError
+from tests.support.stores import Died, FaultyStore
 
 
 @pytest.fixture
@@ -11,27 +11,6 @@ def store():
     result = get_store_from_url("hmemory://")
     result.put("d/f", b"1")
     return result
-
-
-def test_faults(store):
-    wrapper = FaultyStore(store).fail("put", at=2)
-    wrapper.put("a", b"")
-    wrapper.get("a")
-    with pytest.raises(InjectedError):
-        wrapper.put("b", b"")
-    wrapper.put("b", b"")
-    assert [fault.method for fault in wrapper.happened] == ["put"]
-    wrapper = FaultyStore(store).fail("put", key="metadata", after=True, error=TimeoutError("lost"))
-    wrapper.put("a", b"")
-    with pytest.raises(TimeoutError, match="lost"):
-        wrapper.put("b.metadata", b"")
-    assert "b.metadata" in store
-    wrapper = FaultyStore(store).fail("get").fail("get", error=KeyError("d/f"))
-    with pytest.raises(InjectedError):
-        wrapper.get("d/f")
-    with pytest.raises(KeyError):
-        wrapper.get("d/f")
-    assert wrapper.get("d/f") == b"1"
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -71,9 +71,8 @@ def _json_objects(table: pa.Table) -> list[str]:
 
 def _json_cells(column: pa.ChunkedArray | pa.Array) -> list[str]:
     """Write values as JSON, floats with all digits and times in ISO format, also within nested values."""
+    column = _simplify(column)
     dtype = column.type
-    if pa.types.is_dictionary(dtype):
-        return _json_cells(column.cast(dtype.value_type))
     if pa.types.is_struct(dtype):
         return _json_structs(column)
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
@@ -95,12 +94,8 @@ def _json_cells(column: pa.ChunkedArray | pa.Array) -> list[str]:
         with suppress(pa.ArrowInvalid):  # nanoseconds stay if they are needed
             times = times.cast(pa.timestamp("us"))
         column = pc.binary_join_element_wise(pc.strftime(times, "%Y-%m-%dT%H:%M:%S"), zone, "")
-    elif pa.types.is_date(dtype):
+    elif pa.types.is_date(dtype) or dtype == pa.time64("ns"):
         column = column.cast(pa.string())
-    elif pa.types.is_interval(dtype):
-        column = _format_intervals(column)
-    elif pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
-        column = _format_bytes(column)
     return [json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist()]
 
 
@@ -252,35 +247,44 @@ def echo_cut(text: str) -> None:
 def _flatten(table: pa.Table, *, shorten_to_dates: bool = True) -> pa.Table:
     """Convert nested columns to JSON, bytes to hexadecimal digits, and times to short texts."""
     columns = {}
-    for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
-        if pa.types.is_nested(field.type):
+    for number, column in enumerate(map(_simplify, table.columns)):
+        columns[number] = column
+        if pa.types.is_nested(column.type):
             texts = pa.array(_json_cells(column), pa.string(), mask=column.is_null().to_numpy())
             columns[number] = pa.chunked_array([texts])
-        elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
-            columns[number] = pa.chunked_array([_format_bytes(column)])
-        elif pa.types.is_interval(field.type):
-            columns[number] = pa.chunked_array([_format_intervals(column)])
-        elif pa.types.is_timestamp(field.type):
+        elif pa.types.is_timestamp(column.type):
             columns[number] = _shorten_timestamps(column, to_dates=shorten_to_dates)
-        elif pa.types.is_null(field.type):
-            columns[number] = column.cast(pa.string())
     return arrow.replace_columns(table, columns)
 
 
-def _format_bytes(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
+_BYTES = (
+    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+)
 
 
-def _format_intervals(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Format intervals, which Arrow does not cast, as durations of ISO 8601, such as P1M2DT0.5S."""
+def _simplify(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Decode dictionaries, and format what not all formats have: bytes, intervals, views of texts."""
+    dtype = column.type
+    if pa.types.is_dictionary(dtype):
+        return _simplify(column.cast(dtype.value_type))
+    if pa.types.is_null(dtype) or pa.types.is_string_view(dtype):
+        return column.cast(pa.string())
+    if any(is_kind(dtype) for is_kind in _BYTES):
+        return _format_values(column, bytes.hex)
+    return _format_values(column, _format_interval) if pa.types.is_interval(dtype) else column
 
-    def format_interval(value: pa.MonthDayNano) -> str:
-        seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
-        parts = [(value.months, "M"), (value.days, "D")]
-        date = "".join(f"{number}{unit}" for number, unit in parts if number)
-        return f"P{date}T{seconds:f}S" if seconds or not date else f"P{date}"
 
-    return pa.array([None if v is None else format_interval(v) for v in column.to_pylist()], pa.string())
+def _format_values(column: pa.ChunkedArray | pa.Array, format_value: Callable[[Any], str]) -> pa.ChunkedArray:
+    texts = [None if value is None else format_value(value) for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _format_interval(value: pa.MonthDayNano) -> str:
+    """Format an interval, which Arrow does not cast, as duration of ISO 8601, such as P1M2DT0.5S."""
+    seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
+    date = "".join(f"{number}{unit}" for number, unit in ((value.months, "M"), (value.days, "D")) if number)
+    return f"P{date}T{seconds:f}S" if seconds or not date else f"P{date}"
 
 
 def _shorten_timestamps(column: pa.ChunkedArray, *, to_dates: bool) -> pa.ChunkedArray:

@@ -152,6 +152,25 @@ def test_intervals_of_sql(form, interval, expected):
     assert expected in re.split(r'[\s",]+', write(form, pa.table({"i": values})))
 
 
+BYTES = [b"\xffa", None]
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        (pa.array(BYTES, pa.binary(2)), "ff61"),
+        (pa.array(BYTES, pa.binary_view()), "ff61"),
+        (pa.array(BYTES).dictionary_encode(), "ff61"),
+        (pa.array([BYTES], pa.list_(pa.binary(2))), "ff61"),
+        (pa.array(["ü", None], pa.string_view()), "ü"),
+        (pa.array([1, None], pa.time64("ns")), "00:00:00.000000001"),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl"])
+def test_rare_types(form, values, expected):
+    assert expected in re.split(r'[\s",\[\]}]+', write(form, pa.table({"v": values})))
+
+
 NESTED = [
     # JSON has no NaN
     (pa.list_(pa.float64()), [[float("nan"), float("-inf"), 0.5], None, []], "[[null, null, 0.5], null, []]"),

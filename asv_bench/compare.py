@@ -25,6 +25,9 @@ OURS = "kartothek_cube"
 LAZY = ("cube + duckdb", "cube + polars", "duckdb", "polars")
 LAZY_BASES = {"cube + duckdb": "duckdb", "cube + polars": "polars"}
 SPARK = (OURS, "data source", "spark parquet")
+ENGINES = ("duckdb", "polars", "floor")
+#: interpreter with kartothek 5.3
+KARTOTHEK = os.environ.get("KARTOTHEK_PYTHON")
 
 #: environment of the cube workload: 500,000 rows, and the 5,000,000 rows of --full
 REDUCED = {"BENCH_P": "50", "BENCH_X": "100", "BENCH_Y": "100"}
@@ -88,9 +91,9 @@ def run(python: str, script: str, *args: object, env: dict[str, str] | None = No
     return json.loads(Path(str(args[2])).read_text())
 
 
-def compare_scans(work: Path, size: dict[str, str], rounds: int) -> Results:
+def compare_scans(work: Path, is_full: bool, rounds: int) -> Results:
     """Conditions that few rows meet."""
-    results = Results()
+    results, size = Results(), FULL if is_full else SCAN_REDUCED
     for number, workload in enumerate(SCANS):
         measured = compare_cube(work / str(number), {**size, **workload}, rounds, None)
         results.seconds.update({name: value for name, value in measured.seconds.items() if name != "build"})
@@ -98,8 +101,13 @@ def compare_scans(work: Path, size: dict[str, str], rounds: int) -> Results:
     return results
 
 
-def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | None) -> Results:
+def compare_queries(work: Path, is_full: bool, rounds: int) -> Results:
     """One cube, seven queries."""
+    return compare_cube(work, FULL if is_full else REDUCED, rounds, KARTOTHEK)
+
+
+def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | None) -> Results:
+    """Queries of a workload."""
     results = Results()
     work.mkdir(exist_ok=True)
     ours, theirs, out = work / "ours", work / "kartothek", work / "out.json"
@@ -110,7 +118,7 @@ def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | 
     peers: dict[str, Callable[[], dict[str, Any]]] = {
         OURS: lambda: run(sys.executable, "cube.py", OURS, ours, out, "query", env=env)
     }
-    for engine in ("duckdb", "polars", "floor"):
+    for engine in ENGINES:
         peers[engine] = lambda engine=engine: run(sys.executable, "sql.py", engine, ours, out, env=env)
     if kartothek:
         peers["kartothek"] = lambda: run(kartothek, "cube.py", "kartothek", theirs, out, "query", 1, env=env)
@@ -121,9 +129,9 @@ def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | 
     return results
 
 
-def compare_lazy(work: Path, env: dict[str, str], rounds: int) -> Results:
+def compare_lazy(work: Path, is_full: bool, rounds: int) -> Results:
     """One aggregation over four datasets: the engines on a scan of the cube, and on the files."""
-    results = Results()
+    results, env = Results(), FULL if is_full else REDUCED
     store, out = work / "lazy", work / "out.json"
     run(sys.executable, "cube.py", OURS, store, out, "build", env=env)
     for number in range(rounds):
@@ -133,9 +141,9 @@ def compare_lazy(work: Path, env: dict[str, str], rounds: int) -> Results:
     return results
 
 
-def compare_plan(work: Path, n: int, rounds: int, kartothek: str | None) -> Results:
+def compare_plan(work: Path, is_full: bool, rounds: int) -> Results:
     """Many small partitions."""
-    results = Results()
+    results, n = Results(), 20_000 if is_full else 2_000
     out = work / "out.json"
     for number in range(rounds):
         here = work / f"plan{number}"
@@ -144,14 +152,14 @@ def compare_plan(work: Path, n: int, rounds: int, kartothek: str | None) -> Resu
         measured = run(sys.executable, "plan_sql.py", here / "ours", here / "delta", out, n)
         for engine in ("duckdb", "delta"):
             results.add(engine, measured[engine])
-        if kartothek:
-            results.add("kartothek", run(kartothek, "plan.py", "kartothek", here / "kartothek", out, n, 1))
+        if KARTOTHEK:
+            results.add("kartothek", run(KARTOTHEK, "plan.py", "kartothek", here / "kartothek", out, n, 1))
     return results
 
 
-def compare_spark(work: Path, env: dict[str, str], rounds: int) -> Results:
+def compare_spark(work: Path, is_full: bool, rounds: int) -> Results:
     """One cube on Spark: built, and queried by function and by the data source, compared with plain Spark."""
-    results = Results()
+    results, env = Results(), FULL if is_full else REDUCED
     _progress(f"Spark, {rounds} rounds")
     measured = run(
         sys.executable, "spark.py", work / "spark", work / "other", work / "out.json", rounds, env=env
@@ -164,53 +172,31 @@ def compare_spark(work: Path, env: dict[str, str], rounds: int) -> Results:
     return results
 
 
-def compare_small(work: Path, rounds: int) -> Results:
-    """Queries of 1,000 rows, and on several threads; all engines in one process."""
-    return _of_one_process("small.py", work / "small", work / "out.json", rounds, "queries of 1,000 rows")
+#: comparison -> title, engines, function of the directory, of ``--full`` and of the number of rounds
+COMPARISONS: dict[str, tuple[str, tuple[str, ...], Callable[[Path, bool, int], Results]]] = {
+    "cube": ("One cube", (OURS, *ENGINES, "kartothek"), compare_queries),
+    "scan": ("Selective scans", (OURS, *ENGINES), compare_scans),
+    "lazy": ("One cube in other engines", LAZY, compare_lazy),
+    "plan": ("Two datasets of partitions of 20 rows", (OURS, "duckdb", "delta", "kartothek"), compare_plan),
+    "spark": ("One cube on Spark", SPARK, compare_spark),
+}
+#: peer that alternates the engines in its process -> title, other engines
+ONE_PROCESS = {
+    "small": ("Queries of 1,000 rows, and on several threads", ("duckdb", "polars")),
+    "groups": ("One frame for each of 5,000 values of an index", ENGINES),
+    "latency": ("500 files in a store with a latency of 20 ms", ("floor",)),
+    "writes": ("Changes of five datasets of 730 days", ("not durable", "delta", "duckdb")),
+    "shapes": ("Other shapes of cubes, a million rows each", ("duckdb", "polars")),
+    "reads": ("Queries of one shape each", ("polars",)),
+    "merge": ("Upserts of 1 % of 2,000,000 rows in 200 partitions", ("delta",)),
+    "jobs": ("Jobs that build on each other, 1,500,000 cells", ("lance", "delta", "iceberg")),
+}
 
 
-def compare_groups(work: Path, rounds: int) -> Results:
-    """One frame for each of 5,000 values of an index."""
-    return _of_one_process("groups.py", work / "groups", work / "out.json", rounds, "one frame per value")
-
-
-def compare_remote(work: Path, rounds: int) -> Results:
-    """500 files in a store with a latency of 20 ms."""
-    return _of_one_process("latency.py", work / "remote", work / "out.json", rounds, "remote store")
-
-
-def compare_shapes(work: Path, rounds: int) -> Results:
-    """Wide cubes, many datasets, texts, missing cells, one partition, unsorted files: a million rows each."""
-    return _of_one_process("shapes.py", work / "shapes", work / "out.json", rounds, "other shapes")
-
-
-def compare_reads(work: Path, rounds: int) -> Results:
-    """Queries of one shape each."""
-    return _of_one_process("reads.py", work / "reads", work / "out.json", rounds, "queries of one shape each")
-
-
-def compare_merge(work: Path, rounds: int) -> Results:
-    """Upserts of 1 % of 2,000,000 rows in 200 partitions."""
-    return _of_one_process("merge.py", work / "merge", work / "out.json", rounds, "upserts")
-
-
-def compare_writes(work: Path, rounds: int) -> Results:
-    """Changes of five datasets with a partition per day."""
-    return _of_one_process("writes.py", work / "writes", work / "out.json", rounds, "writes")
-
-
-def compare_jobs(work: Path, rounds: int) -> Results:
-    """Jobs that add columns to a table of 1,500,000 rows, one after the other and at the same time."""
-    return _of_one_process(
-        "jobs.py", work / "jobs", work / "out.json", rounds, "jobs that build on each other"
-    )
-
-
-def _of_one_process(script: str, directory: Path, out: Path, rounds: int, title: str) -> Results:
-    """Results of a peer that alternates the engines itself."""
+def _compare_in_one_process(peer: str, title: str, work: Path, rounds: int) -> Results:
     results = Results()
     _progress(f"{title}, {rounds} rounds")
-    for engine, measured in run(sys.executable, script, directory, rounds, out).items():
+    for engine, measured in run(sys.executable, f"{peer}.py", work / peer, rounds, work / "out.json").items():
         results.add(engine, measured)
     return results
 
@@ -231,74 +217,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--full", action="store_true", help="5,000,000 rows and 20,000 partitions")
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
-    parser.add_argument(
-        "--only",
-        choices=[
-            "cube",
-            "scan",
-            "small",
-            "groups",
-            "remote",
-            "writes",
-            "lazy",
-            "plan",
-            "merge",
-            "jobs",
-            "spark",
-            "shapes",
-            "reads",
-        ],
-        help="run one of the comparisons",
-    )
+    parser.add_argument("--only", choices=[*COMPARISONS, *ONE_PROCESS], help="run one of the comparisons")
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
     args = parser.parse_args()
-    kartothek = os.environ.get("KARTOTHEK_PYTHON")
-    old = ["kartothek"] if kartothek else []
-    size, n = (FULL, 20_000) if args.full else (REDUCED, 2_000)
     measured: dict[str, Results] = {}
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        if args.only in (None, "cube"):
-            measured["cube"] = compare_cube(work, size, args.rounds, kartothek)
-            _print("One cube", measured["cube"], [OURS, "duckdb", "polars", "floor", *old])
-        if args.only in (None, "small"):
-            measured["small"] = compare_small(work, args.rounds)
-            _print("Small queries", measured["small"], [OURS, "duckdb", "polars"])
-        if args.only in (None, "groups"):
-            measured["groups"] = compare_groups(work, args.rounds)
-            _print("One frame per value", measured["groups"], [OURS, "duckdb", "polars", "floor"])
-        if args.only in (None, "remote"):
-            measured["remote"] = compare_remote(work, args.rounds)
-            _print("Remote store, 20 ms per request", measured["remote"], [OURS, "floor"])
-        if args.only in (None, "writes"):
-            measured["writes"] = compare_writes(work, args.rounds)
-            engines = [OURS, "not durable", "delta", "duckdb"]
-            _print("Changes of five datasets of 730 days", measured["writes"], engines)
-        if args.only in (None, "scan"):
-            measured["scan"] = compare_scans(work, FULL if args.full else SCAN_REDUCED, args.rounds)
-            _print("Selective scans", measured["scan"], [OURS, "duckdb", "polars", "floor"])
-        if args.only in (None, "shapes"):
-            measured["shapes"] = compare_shapes(work, args.rounds)
-            _print("Other shapes of cubes", measured["shapes"], [OURS, "duckdb", "polars"])
-        if args.only in (None, "reads"):
-            measured["reads"] = compare_reads(work, args.rounds)
-            _print("Queries of one shape each", measured["reads"], [OURS, "polars"])
-        if args.only in (None, "lazy"):
-            measured["lazy"] = compare_lazy(work, size, args.rounds)
-            _print("One cube in other engines", measured["lazy"], [*LAZY])
-        if args.only in (None, "plan"):
-            measured["plan"] = compare_plan(work, n, args.rounds, kartothek)
-            _print(f"2 x {n} partitions of 20 rows", measured["plan"], [OURS, "duckdb", "delta", *old])
-        if args.only in (None, "merge"):
-            measured["merge"] = compare_merge(work, args.rounds)
-            _print("Upserts of 1 % of 2,000,000 rows", measured["merge"], [OURS, "delta"])
-        if args.only in (None, "jobs"):
-            measured["jobs"] = compare_jobs(work, args.rounds)
-            title = "Jobs that build on each other, 1,500,000 cells"
-            _print(title, measured["jobs"], [OURS, "lance", "delta", "iceberg"])
-        if args.only in (None, "spark"):
-            measured["spark"] = compare_spark(work, size, args.rounds)
-            _print("One cube on Spark", measured["spark"], [*SPARK])
+        for name, (title, engines, compare) in COMPARISONS.items():
+            if args.only in (None, name):
+                measured[name] = compare(work, args.full, args.rounds)
+                _print(title, measured[name], [e for e in engines if e != "kartothek" or KARTOTHEK])
+        for name, (title, engines) in ONE_PROCESS.items():
+            if args.only in (None, name):
+                measured[name] = _compare_in_one_process(name, title, work, args.rounds)
+                _print(title, measured[name], [OURS, *engines])
     if args.output:
         seconds = {name: results.seconds for name, results in measured.items()}
         args.output.write_text(json.dumps(seconds, indent=1))

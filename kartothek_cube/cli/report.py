@@ -292,9 +292,16 @@ def _shell_command(store: str, cube: str, *arguments: str) -> str:
 def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool) -> Iterator[Advice]:
     """Warn about partitions with several files, skewed partitions and small partitions of a dataset."""
     counts, sizes = np.bincount(files.partition), files.per_partition(files.sizes)
-    if (counts > 1).any():
-        compact = _shell_command(store, cube, "compact", "--include", name)
-        yield _describe_several_files(files, counts, compact)
+    if n_several := int((counts > 1).sum()):
+        several = files.sizes[counts[files.partition] > 1]
+        small = "Small files: " if several.mean() < _SMALL_FILE else ""
+        verb = "has" if n_several == 1 else "have"
+        yield Advice(
+            f"{small}{n_several:,} of {len(counts):,} partitions {verb} several files",
+            f"{len(several):,} files of {bytes_text(several.mean())} on average, up to {counts.max():,} in a "
+            "partition. Every query opens all of them and filters superseded rows.",
+            _shell_command(store, cube, "compact", "--include", name),
+        )
     if len(counts) < _MIN_PARTITIONS:
         return
     rebuild = (
@@ -303,45 +310,26 @@ def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool)
         else f"extend_cube({{{name!r}: frame}}, cube, store, overwrite=True, "
         f"partition_on={{{name!r}: [...]}})  # currently {list(files.keys)}"
     )
-    if sizes.max() > _SKEW_FACTOR * max(np.median(sizes), 1.0) and sizes.max() >= _SMALL_FILE:
-        yield _describe_skew(files, sizes, rebuild)
-    mean = float(sizes.mean())
-    if mean < _SMALL_FILE / 4 and len(sizes) >= 4 * _MIN_PARTITIONS:
+    median, largest = float(np.median(sizes)), int(sizes.max())
+    if largest > _SKEW_FACTOR * max(median, 1.0) and largest >= _SMALL_FILE:
+        n_larger = format_count(int((sizes > _SKEW_FACTOR * median).sum()), "partition")
+        at = int(np.flatnonzero(files.partition == np.argmax(sizes))[0])
+        keys = ", ".join(f"{key}={values[at].as_py()}" for key, values in files.keys.items())
         yield Advice(
-            f"Small partitions: {len(sizes):,} partitions of {bytes_text(mean)} on average",
+            f"Skew: {n_larger} more than {_SKEW_FACTOR} times as large as the median",
+            f"{keys} has {bytes_text(largest)}, the median is {bytes_text(median)}. "
+            "The largest partition delays the whole job. Partition by one more column.",
+            rebuild,
+            "python",
+        )
+    if sizes.mean() < _SMALL_FILE / 4 and len(sizes) >= 4 * _MIN_PARTITIONS:
+        yield Advice(
+            f"Small partitions: {len(sizes):,} partitions of {bytes_text(sizes.mean())} on average",
             "Opening files takes longer than reading them. "
             "Partition by fewer or coarser columns, and index the other ones.",
             rebuild,
             "python",
         )
-
-
-def _describe_several_files(files: DataFiles, counts: Ints, command: str) -> Advice:
-    several = counts[files.partition] > 1
-    mean = float(files.sizes[several].mean())
-    n_partitions = int((counts > 1).sum())
-    small = "Small files: " if mean < _SMALL_FILE else ""
-    return Advice(
-        f"{small}{n_partitions:,} of {len(counts):,} partitions {'has' if n_partitions == 1 else 'have'} "
-        "several files",
-        f"{int(several.sum()):,} files of {bytes_text(mean)} on average, up to {int(counts.max()):,} in a "
-        "partition. Every query opens all of them and filters superseded rows.",
-        command,
-    )
-
-
-def _describe_skew(files: DataFiles, sizes: Ints, command: str) -> Advice:
-    median = float(np.median(sizes))
-    number = int((sizes > _SKEW_FACTOR * median).sum())
-    at = int(np.flatnonzero(files.partition == int(np.argmax(sizes)))[0])
-    keys = ", ".join(f"{key}={values[at].as_py()}" for key, values in files.keys.items())
-    return Advice(
-        f"Skew: {format_count(number, 'partition')} more than {_SKEW_FACTOR} times as large as the median",
-        f"{keys} has {bytes_text(int(sizes.max()))}, the median is {bytes_text(median)}. "
-        "The largest partition delays the whole job. Partition by one more column.",
-        command,
-        "python",
-    )
 
 
 def _warn_useless_indices(cube: Cube, name: str, indices: Iterable[Index], n_files: int) -> Iterator[Advice]:

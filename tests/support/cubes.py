@@ -42,7 +42,12 @@ def build(store_factory, cube: api.Cube = CUBE, partition_on: dict | None = None
 
 def as_dict(df: pd.DataFrame) -> dict[str, list]:
     """Give the columns of a frame as lists; every kind of missing value is None."""
-    return {name: [None if pd.isna(value) else value for value in df[name].tolist()] for name in df.columns}
+    return {name: [None if _is_missing(v) else v for v in df[name].tolist()] for name in df.columns}
+
+
+def _is_missing(value: object) -> bool:
+    # of a list, pandas tells it for each element
+    return not hasattr(value, "__len__") and bool(pd.isna(value))
 
 
 def matching(driver, store, conditions, cube=CUBE, column="x"):

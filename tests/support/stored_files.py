@@ -3,26 +3,13 @@
 import json
 from typing import Any
 
-import pandas as pd
-
 from kartothek_cube.core.header import COMMIT_RECORD
 from tests.support import cubes
 from tests.support.cubes import HEADER, frame, keys, snapshot  # noqa: F401 - for tests of datasets
+from tests.support.cubes import as_dict as rows  # noqa: F401
 from tests.support.cubes import check_dataset as check_integrity  # noqa: F401
+from tests.support.cubes import groups as all_rows  # noqa: F401
 from tests.support.cubes import read_parquet as parquet
-
-
-def rows(df: pd.DataFrame) -> dict[str, list[Any]]:
-    """The columns of a frame as lists; every kind of missing value is None."""
-    return {name: [None if _missing(v) else v for v in df[name].tolist()] for name in df.columns}
-
-
-def _missing(value: Any) -> bool:
-    return not hasattr(value, "__len__") and bool(pd.isna(value))
-
-
-def all_rows(frames: list[pd.DataFrame]) -> list[dict[str, list[Any]]]:
-    return [rows(df) for df in frames]
 
 
 def header(store: Any, uuid: str = "u") -> dict[str, Any]:

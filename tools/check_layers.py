@@ -17,6 +17,7 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 #: layers, lowest first; a layer may import itself and lower layers
@@ -279,8 +280,7 @@ def package_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
             related = within(module.package, package) or within(package, module.package)
             if not related:
                 edges.add(package)
-    for cycle in _find_cycles(graph):
-        yield f"{root}: packages import each other: {' <-> '.join(cycle)}"
+    yield from (f"{root}: packages import each other: {cycle}" for cycle in _find_cycle(graph))
 
 
 def module_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
@@ -289,30 +289,15 @@ def module_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
         module.name: {target for target, _ in internal_imports(module, modules, root)} - {module.name}
         for module in modules.values()
     }
-    for cycle in _find_cycles(graph):
-        yield f"{root}: modules import each other: {' <-> '.join(name or root for name in cycle)}"
+    yield from (f"{root}: modules import each other: {cycle}" for cycle in _find_cycle(graph))
 
 
-def _find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return the sets of nodes that reach each other, sorted."""
-    reach = {node: _reachable(graph, node) for node in graph}
-    groups = {
-        tuple(sorted(other for other in reach[node] if node in reach.get(other, ())))
-        for node in graph
-        if node in reach[node]
-    }
-    return [list(group) for group in sorted(groups)]
-
-
-def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    seen: set[str] = set()
-    todo = list(graph[start])
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            todo.extend(graph.get(node, ()))
-    return seen
+def _find_cycle(graph: dict[str, set[str]]) -> Iterator[str]:
+    """Yield a cycle, if there is one; ``__init__`` is the root package."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield " <-> ".join(sorted({name or "__init__" for name in error.args[1]}))
 
 
 RULES = (

@@ -189,7 +189,6 @@ def scan_cube(
     >>> scan_cube(cube, store).filter(pl.col("LATITUDE") > 50).select("CITY").collect().rows()
     [('Bonn',)]
     """
-    cube = find_cube(cube, store)
     dataset = cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of)
     return arrow_dataset.scan_lazily(dataset)
 

@@ -42,7 +42,6 @@ EXECUTORS = {
     "serial": execute,
     "threads": partial(execute, threads=2),
     "delayed": lambda j: executor.answer_as_delayed(j).compute(scheduler="sync"),
-    "item": lambda j: executor.answer_as_item(j).compute(scheduler="sync"),
     "bag": lambda j: executor.answer_as_bag(j).compute(scheduler="sync")[0],
 }
 

@@ -6,11 +6,11 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import attrs
-from dask.bag import Bag, Item
+from dask.bag import Bag
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
@@ -21,7 +21,7 @@ from simplekv.decorator import StoreDecorator
 from kartothek_cube.core.arguments import check_positive
 from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput, resolve
 from kartothek_cube.io_components.facade import Example, Operation, P, facade, plan_job, with_stores
-from kartothek_cube.io_components.job import Answer, Job
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance import copy, garbage, overview
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.write_tasks import iter_inputs
@@ -38,7 +38,7 @@ AnyJob: TypeAlias = Job[Any]
 
 def picklable_store(store: StoreInput | None) -> StoreFactory | None:
     """A factory that graphs can carry; None stays None."""
-    return None if store is None else _guard_memory(resolve.lazy_store(store))
+    return None if store is None else _guarded_factory(store)
 
 
 #: names this process, but not its forks
@@ -73,7 +73,8 @@ class MemoryCopy(StoreDecorator):  # type: ignore[misc]
     put_file = delete = put
 
 
-def _guard_memory(factory: StoreFactory) -> StoreFactory:
+def _guarded_factory(store: StoreInput) -> StoreFactory:
+    factory = resolve.lazy_store(store)
     is_guarded = isinstance(factory, resolve.UrlStoreFactory | GuardedFactory)
     return factory if is_guarded else GuardedFactory(factory)
 
@@ -152,13 +153,6 @@ def answer_as_bag(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Bag:
     return graph.bag([_add_answer(graph, job, as_list=True)])
 
 
-def answer_as_item(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Item:
-    """The answer of a job as a bag item."""
-    graph = Graph(job.name, inputs)
-    key, name = _add_answer(graph, job), graph.name("graph")
-    return Item(graph.layers(name), key, layer=name)
-
-
 def bag_partitions(bag: Bag, argument: str) -> list[TaskRef]:
     """References to the partitions of a bag, which is an argument of a façade."""
     if not isinstance(bag, Bag):
@@ -186,14 +180,11 @@ def results_as_bag(job: AnyJob, *, flatten: bool = False) -> Bag:
 
 def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_list: bool = False) -> Key:
     """The tasks of a job, their merges, and the last step; ``as_list``: its value is a list of the answer."""
-    finish: Function = job.finish
-    if job.merge is None:
-        results = graph.merge(_join_lists, _add_tasks(graph, job, partial(_call_to_list, job.run)))
-        finish = partial(_finish_lists, finish)
-    else:
-        results = graph.merge(job.merge, _add_tasks(graph, job, job.run))
-    last = partial(_call_to_list, finish) if as_list else finish
-    return graph.finalize(job.steps[2], last, [*first, *results])
+    results = _add_tasks(graph, job, job.run)
+    if job.merge is not None:
+        results = graph.merge(job.merge, results)
+    finish = partial(_call_to_list, job.finish) if as_list else job.finish
+    return graph.finalize(job.steps[2], finish, [*first, *results])
 
 
 def _add_tasks(graph: Graph, job: AnyJob, run: Function) -> list[Key]:
@@ -213,14 +204,6 @@ def _prepare(prepare: Callable[[], None], _results: list[object]) -> list[None]:
 
 def _run_after(run: Callable[[Any, Any], Any], context: Any, task: Any, _prepared: list[None]) -> Any:
     return run(context, task)
-
-
-def _join_lists(lists: Iterable[list[Any]]) -> list[Any]:
-    return list(chain.from_iterable(lists))
-
-
-def _finish_lists(finish: Callable[[Iterable[Any]], Answer], lists: list[list[Any]]) -> Answer:
-    return finish(chain.from_iterable(lists))
 
 
 def _call_to_list(function: Callable[..., Any], *arguments: object) -> list[Any]:
@@ -259,14 +242,12 @@ def as_factory(store: StoreFactoryInput) -> StoreFactory:
     >>> as_factory("hfs:///data")
     UrlStoreFactory('hfs:///data')
     """
-    if isinstance(store, str | os.PathLike):
-        return resolve.lazy_store(store)
-    if not callable(store):
+    if not (callable(store) or isinstance(store, str | os.PathLike)):
         raise TypeError(
             "store must be a factory (a function without arguments that opens the store), a directory or a "
             f"URL but is {type(store).__name__}"
         )
-    return _guard_memory(store)
+    return _guarded_factory(store)
 
 
 # -- operations that tasks do in blocks ----------------------------------------------------------------------

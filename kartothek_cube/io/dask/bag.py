@@ -100,4 +100,6 @@ def store_bag_as_dataset(store: _StoreDataset) -> Item:
     """
     plan, bag = with_stores(store, executor.picklable_store).plan(), store.bag
     tasks: list[Any] = executor.bag_partitions(bag, "bag")
-    return executor.answer_as_item(write_dataset_job(plan, tasks, write_parts), [bag])
+    job = write_dataset_job(plan, tasks, write_parts)
+    item: Item = Item.from_delayed(executor.answer_as_delayed(job, [bag]))
+    return item

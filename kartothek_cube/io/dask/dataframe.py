@@ -6,6 +6,7 @@ import math
 import uuid
 from collections import UserList
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from numbers import Real
 from typing import Any, TypeVar
@@ -157,7 +158,7 @@ def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Hashable,
 
 
 def _read(
-    task: ReadTask | None,
+    task: ReadTask,
     context: ReadContext,
     index: str | None,
     alone: bool,
@@ -224,8 +225,8 @@ def collect_dataset_metadata(
     return result
 
 
-def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame:
-    return dataset_read.no_row_groups() if file is None else dataset_read.row_groups(store, *file)
+def _row_groups(file: tuple[str, str], store: StoreInput) -> pd.DataFrame:
+    return dataset_read.row_groups(store, *file)
 
 
 @attrs.frozen
@@ -302,9 +303,7 @@ def hash_dataset(read: _HashDataset) -> dd.Series:
     return result
 
 
-def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
-    if task is None:
-        return pd.Series(dtype="uint64")
+def _hash_task(task: tuple[int, ReadTask], context: ReadContext, counted: list[str]) -> pd.Series[int]:
     hashed = kernels.hash_rows(_read_to_hash(context, task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
 
@@ -569,8 +568,6 @@ def _nested_as_text(column: pd.Series) -> pd.Series:
 
 def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each bucket of a partition of :func:`shuffle_by_key`, without the bucket column."""
-    if _KTK_HASH_BUCKET not in frame:
-        return [frame]
     parts = [rows for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)] or [frame]
     return [rows.drop(columns=_KTK_HASH_BUCKET) for rows in parts]
 
@@ -589,11 +586,13 @@ def from_map(
     *args: object,
     divisions: tuple[Hashable, ...] | None = None,
 ) -> Any:
-    """A dask collection of ``function(item, *args)`` per item; without items of one None."""
+    """A dask collection of ``function(item, *args)`` per item; without items of the meta."""
+    if not items:
+        function, items, args = copy, [meta], ()
     options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
     # dask would turn all objects, such as dates, bytes and lists, into text
     with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_map(function, OpaqueSequence(items or [None]), **options)
+        return dd.from_map(function, OpaqueSequence(items), **options)
 
 
 class OpaqueSequence(UserList[object]):

@@ -105,9 +105,9 @@ def _write_buckets(plan: WritePlan, item: tuple[str, pd.DataFrame]) -> Written:
 
 
 def _read(
-    task: ScanTask | None, context: ScanContext, alone: bool, columns: Sequence[str] | None = None
+    task: ScanTask, context: ScanContext, alone: bool, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    if columns is not None and task is not None:
+    if columns is not None:
         context, task = project(context, task, columns)
     frame = run_single_frame(context, task)
     # pandas cannot concatenate timestamps of such different ranges

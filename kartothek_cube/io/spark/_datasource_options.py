@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 import attrs
 from pyspark.errors import AnalysisException
@@ -25,17 +25,14 @@ from kartothek_cube.io_components.write.write_plan import SchemaMode
 
 #: name of the format
 FORMAT = "kartothek_cube"
-#: application and number of a write that is not to be repeated, as in Delta Lake
-_APPLICATION, _NUMBER = "txnAppId", "txnVersion"
-#: the overwrite mode, as an option of a write and as one of a session; the former takes precedence
-_OVERWRITE, _SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
+#: the overwrite mode as an option of a session; that of a write takes precedence
+_SESSION_OVERWRITE = "spark.sql.sources.partitionOverwriteMode"
 #: options that Spark adds to those of users, also when it asks for the columns of a table of its catalog
 _OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "provider", "owner", "location", "external"}
     | {_SESSION_OVERWRITE.lower()}
 )
-#: names of Spark for the points in time of a read
-_VERSION, _TIMESTAMP = "versionAsOf", "timestampAsOf"
+#: fields that only streams have
 _OF_STREAMS = ("startingVersion", "startingTimestamp", "maxFilesPerTrigger", "skipChangeCommits")
 #: key of the options of a table in the metadata of its first column
 _TABLE = "kartothek_cube_options"
@@ -71,9 +68,12 @@ class ReadOptions:
     conditions: str | None = None
     #: evaluate Spark's filters while files are read, also where Spark mixes up those of several scans
     push_filters: bool = False
+    #: `as_of` by the names of Spark
+    versionAsOf: int | None = None
+    timestampAsOf: str | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+    def of(cls, options: Mapping[str, str]) -> Self:
         """Read the options of a data source.
 
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
@@ -82,58 +82,46 @@ class ReadOptions:
         3
         """
         parsed = _parse(cls, options)
-        texts = _by_lower_name(options)
-        given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
+        moments = {name: getattr(parsed, name) for name in ("as_of", "versionAsOf", "timestampAsOf")}
+        given = {name: moment for name, moment in moments.items() if moment is not None}
         if len(given) > 1:
             raise ValueError(f"Format {FORMAT}: give one of the options {', '.join(given)}, not several")
-        as_of = texts.get(_TIMESTAMP.lower(), parsed.as_of)
-        if given == [_VERSION]:
-            as_of = _whole_number(_VERSION, texts[_VERSION.lower()])
-        return attrs.evolve(parsed, as_of=as_of)
+        return attrs.evolve(parsed, as_of=next(iter(given.values()), None))
 
 
 @attrs.frozen
-class StreamOptions:
+class StreamOptions(ReadOptions):
     """Options of a stream that reads what is appended to a dataset, named as those of Delta Lake."""
 
-    #: options that reads have as well
-    read: ReadOptions
     #: the first version whose rows are read, or ``latest``: what is appended from now on. None: the stream
     #: begins with all rows that are there
-    starting_version: int | Literal["latest"] | None = None
+    startingVersion: int | Literal["latest"] | None = None
     #: the same as a point in time
-    starting_timestamp: str | None = None
+    startingTimestamp: str | None = None
     #: how many files a batch reads at most
-    max_files: int | None = None
+    maxFilesPerTrigger: int | None = None
     #: leave out commits that remove or replace rows; otherwise they are an error
-    skip_changes: bool = False
+    skipChangeCommits: bool = False
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+    def of(cls, options: Mapping[str, str]) -> Self:
         """Read the options of a data source.
 
         >>> given = {"store": "hfs:///data", "cube": "geodata", "startingVersion": "7"}
-        >>> StreamOptions.of(given).starting_version
+        >>> StreamOptions.of(given).startingVersion
         7
         """
-        read = ReadOptions.of(options)
+        parsed = super().of(options)
         texts = _by_lower_name(options)
-        for name in ("as_of", _VERSION, _TIMESTAMP, "changed_since", "conditions", "datasets"):
+        for name in ("as_of", "versionAsOf", "timestampAsOf", "changed_since", "conditions", "datasets"):
             if name.lower() in texts:
                 raise ValueError(
                     f"Format {FORMAT}: a stream has no option {name!r}; it has dataset, columns, "
                     f"{', '.join(_OF_STREAMS)}"
                 )
-        version, time, files, skip = (texts.get(name.lower()) for name in _OF_STREAMS)
-        if version is not None and time is not None:
+        if parsed.startingVersion is not None and parsed.startingTimestamp is not None:
             raise ValueError(f"Format {FORMAT}: give startingVersion or startingTimestamp, not both")
-        limit = None if files is None else _whole_number("maxFilesPerTrigger", files)
-        if limit == 0:
-            raise ValueError(f"Format {FORMAT}: option 'maxFilesPerTrigger' is 1 or more, got '0'")
-        start: int | Literal["latest"] | None = None
-        if version is not None:
-            start = "latest" if version == "latest" else _whole_number("startingVersion", version)
-        return cls(read, start, time, limit, skip is not None and _flag("skipChangeCommits", skip))
+        return parsed
 
 
 @attrs.frozen
@@ -159,11 +147,11 @@ class WriteOptions:
     #: whether appended rows have the columns of the dataset (``strict``), or may add some and leave out some
     #: (``merge``)
     schema_mode: SchemaMode = "strict"
-    #: whether mode ``overwrite`` replaces only the partitions that are written, as Spark's
-    #: ``partitionOverwriteMode=dynamic`` says
-    overwrites_partitions: bool = False
-    #: application and number of the write; if this number or a later one is committed, nothing is written
-    batch: tuple[str, int] | None = None
+    #: whether mode ``overwrite`` replaces all partitions (``static``) or those that are written (``dynamic``)
+    partitionOverwriteMode: str = "static"
+    #: application and number of a write that is not to be repeated, as in Delta Lake
+    txnAppId: str | None = None
+    txnVersion: int | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -175,15 +163,16 @@ class WriteOptions:
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: ...
         """
         texts = _by_lower_name(options)
-        mode = texts.get(_OVERWRITE.lower(), texts.get(_SESSION_OVERWRITE.lower(), "static")).lower()
-        _one_of("static", "dynamic")(_OVERWRITE, mode)
-        application, number = texts.get(_APPLICATION.lower()), texts.get(_NUMBER.lower())
-        if (application is None) != (number is None):
-            raise ValueError(f"Format {FORMAT}: give both or none of the options {_APPLICATION}, {_NUMBER}")
-        batch = None
-        if application is not None and number is not None:
-            batch = application, _whole_number(_NUMBER, number)
-        return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic", batch=batch)
+        mode = texts.get("partitionoverwritemode", texts.get(_SESSION_OVERWRITE.lower(), "static"))
+        parsed = _parse(cls, {**texts, "partitionOverwriteMode": mode.lower()})
+        if (parsed.txnAppId is None) != (parsed.txnVersion is None):
+            raise ValueError(f"Format {FORMAT}: give both or none of the options txnAppId, txnVersion")
+        return parsed
+
+    @property
+    def batch(self) -> tuple[str, int] | None:
+        """Application and number of the write: it is done if this number or a later one is committed."""
+        return None if self.txnAppId is None or self.txnVersion is None else (self.txnAppId, self.txnVersion)
 
 
 def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:
@@ -191,12 +180,10 @@ def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
-    """Options as a record; those that are not given have their default."""
+    """Options as a record, whose fields have their names; those that are not given have their default."""
     texts = _by_lower_name(options)
-    names = [field.name for field in attrs.fields(cls) if field.name not in _DERIVED]
     # a table has options for reads and for writes
-    fields = {field.name for kind in (ReadOptions, WriteOptions) for field in attrs.fields(kind)}
-    known = [*sorted(fields.difference(_DERIVED)), *_SPELLED]
+    known = {field.name for kind in (StreamOptions, WriteOptions) for field in attrs.fields(kind)}
     unknown = set(texts) - {name.lower() for name in known} - _OF_SPARK
     if unknown:
         raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, known)}")
@@ -206,8 +193,8 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
         raise ValueError(f"Format {FORMAT}: option 'store' is missing: a URL such as hfs:///data. {_LOST}")
     if not texts.get("cube"):
         texts["cube"] = _find_only_cube(texts["store"])
-    given = [name for name in names if name in texts]
-    return cls(**{n: _PARSERS[n](n, texts[n]) if n in _PARSERS else texts[n] for n in given})
+    given = {name: texts[name.lower()] for name in attrs.fields_dict(cls) if name.lower() in texts}
+    return cls(**{n: _PARSERS[n](n, text) if n in _PARSERS else text for n, text in given.items()})
 
 
 def _find_only_cube(store: str) -> str:
@@ -245,6 +232,17 @@ def _whole_number(option: str, text: str) -> int:
     return int(text)
 
 
+def _file_limit(option: str, text: str) -> int:
+    limit = _whole_number(option, text)
+    if not limit:
+        raise ValueError(f"Format {FORMAT}: option {option!r} is 1 or more, got {text!r}")
+    return limit
+
+
+def _first_version(option: str, text: str) -> int | str:
+    return text if text == "latest" else _whole_number(option, text)
+
+
 def _flag(option: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"Format {FORMAT}: option {option!r} is true or false, got {text!r}")
@@ -277,17 +275,17 @@ _LOST = (
     f"CREATE TABLE ... USING {FORMAT} OPTIONS (...) without columns and AS SELECT, and insert into a "
     "temporary view that has the same options"
 )
-#: options with capital letters, as other formats of Spark spell them
-_SPELLED = (_VERSION, _TIMESTAMP, _OVERWRITE, _APPLICATION, _NUMBER, *_OF_STREAMS)
-#: fields that follow from several options
-_DERIVED = ("overwrites_partitions", "batch")
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
     **dict.fromkeys(("partition_columns", "partition_on"), _names),
     **dict.fromkeys(("as_of", "changed_since"), _moment),
+    **dict.fromkeys(("push_filters", "skipChangeCommits"), _flag),
+    **dict.fromkeys(("versionAsOf", "txnVersion"), _whole_number),
     "if_exists": _one_of("append", "error", "ignore"),
-    "push_filters": _flag,
     "schema_mode": _one_of("strict", "merge"),
+    "partitionOverwriteMode": _one_of("static", "dynamic"),
+    "startingVersion": _first_version,
+    "maxFilesPerTrigger": _file_limit,
 }
 
 

@@ -201,14 +201,13 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _store(self) -> CachedStoreFactory:
-        return picklable_store(self._options.read.store)
+        return picklable_store(self._options.store)
 
     @cached_property
     def _uuid(self) -> str:
         """Uuid of the dataset, which has the columns of the stream."""
-        read = self._options.read
-        cube, datasets = discover_cube(read.cube, self._store)
-        name = read.dataset or cube.seed_dataset
+        cube, datasets = discover_cube(self._options.cube, self._store)
+        name = self._options.dataset or cube.seed_dataset
         errors.check_names(f"Format {FORMAT}: ", "dataset", [name], datasets)
         missing = set(self._schema.names) - consistency.get_dataset_columns(datasets[name])
         if missing:
@@ -224,7 +223,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
     @concise_errors
     def initialOffset(self) -> Offset:
         """Offset at which a new stream begins."""
-        start, time = self._options.starting_version, self._options.starting_timestamp
+        start, time = self._options.startingVersion, self._options.startingTimestamp
         if start == "latest":
             return _NOW
         if isinstance(start, int):
@@ -241,7 +240,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
     @concise_errors
     def getDefaultReadLimit(self) -> limits.ReadLimit:
         """Limit of the number of files of a batch."""
-        files = self._options.max_files
+        files = self._options.maxFilesPerTrigger
         return limits.ReadAllAvailable() if files is None else limits.ReadMaxFiles(files)
 
     @concise_errors
@@ -366,7 +365,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if len(labels) - len(added) == len(before):
             return added
         operation = history.operation_info(new).name
-        if operation in _SAME_ROWS or self._options.skip_changes:
+        if operation in _SAME_ROWS or self._options.skipChangeCommits:
             return []
         raise ValueError(
             f"Version {version} of dataset {self._uuid!r} (operation {operation or 'unknown'}) removed or "
@@ -493,7 +492,7 @@ class WriteTarget:
                 "would be joined to the new ones: use update_cube_from_spark, and name the datasets from "
                 "which it removes rows in the argument datasets"
             )
-        if self.options.overwrites_partitions and name in existing:
+        if self.options.partitionOverwriteMode == "dynamic" and name in existing:
             overwrite = append.plan_overwrite(name)
             keys = overwrite.spec.partition_on
             self._check_partition_on(name, keys)
@@ -728,7 +727,7 @@ class KartothekCubeDataSource(ds.DataSource):
             raise ValueError(
                 f"Format {FORMAT}: a stream numbers its batches; leave out txnAppId and txnVersion"
             )
-        if target.options.overwrites_partitions:
+        if target.options.partitionOverwriteMode == "dynamic":
             raise ValueError(
                 f"Format {FORMAT}: a stream does not overwrite single partitions; leave out the option "
                 "'partitionOverwriteMode', or write its batches by foreachBatch"

@@ -76,14 +76,17 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     return facade(__name__, name, operation, run, types=_TYPES)
 
 
-@attrs.frozen
-class _BuildCube(cube_writes.BuildCube[CubeInput, StoreInput]):
+@attrs.frozen(slots=False)
+class _Progress:
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _ExtendCube(cube_writes.ExtendCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _BuildCube(_Progress, cube_writes.BuildCube[CubeInput, StoreInput]): ...
+
+
+@attrs.frozen
+class _ExtendCube(_Progress, cube_writes.ExtendCube[CubeInput, StoreInput]): ...
 
 
 build_cube = _write("build_cube", _BuildCube)
@@ -91,8 +94,7 @@ extend_cube = _write("extend_cube", _ExtendCube)
 
 
 @attrs.frozen
-class _AdoptDataset(AdoptDataset):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _AdoptDataset(_Progress, AdoptDataset): ...
 
 
 @define_facade(_AdoptDataset)
@@ -101,16 +103,14 @@ def adopt_dataset(adopt: _AdoptDataset) -> Adoption:
 
 
 @attrs.frozen
-class _AppendToCube(cube_writes.AppendToCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _AppendToCube(_Progress, cube_writes.AppendToCube[CubeInput, StoreInput]): ...
 
 
 append_to_cube = _write("append_to_cube", _AppendToCube)
 
 
 @attrs.frozen
-class _UpdateCube(cube_writes.UpdateCube[CubeInput, StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _UpdateCube(_Progress, cube_writes.UpdateCube[CubeInput, StoreInput]): ...
 
 
 update_cube = _write("update_cube", _UpdateCube)
@@ -203,21 +203,18 @@ remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[Sto
 
 
 @attrs.frozen
-class _DeleteRows(DeleteRows[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _DeleteRows(_Progress, DeleteRows[StoreInput]): ...
 
 
 delete_rows = _eager("delete_rows", _DeleteRows)
 
 
 @attrs.frozen
-class _QueryFrames(logical_plan.QueryFrames[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _QueryFrames(_Progress, logical_plan.QueryFrames[StoreInput]): ...
 
 
 @attrs.frozen
-class _QueryFrame(logical_plan.QueryFrame[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _QueryFrame(_Progress, logical_plan.QueryFrame[StoreInput]): ...
 
 
 @define_facade(_QueryFrames, _TYPES)
@@ -244,18 +241,15 @@ explain_query = facade(
 
 
 @attrs.frozen
-class _CopyCube(copy.CopyCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CopyCube(_Progress, copy.CopyCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CollectStats(overview.CollectStats[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CollectStats(_Progress, overview.CollectStats[StoreInput]): ...
 
 
 @attrs.frozen
-class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _ComputeDataset(_Progress, computed_dataset.ComputeDataset[StoreInput]): ...
 
 
 delete_cube = _eager("delete_cube", garbage.DeleteCube[StoreInput])
@@ -307,16 +301,14 @@ def list_cube_garbage(
 
 
 @attrs.frozen
-class _CompactCube(rewrite.CompactCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _CompactCube(_Progress, rewrite.CompactCube[StoreInput]): ...
 
 
 compact_cube = _eager("compact_cube", _CompactCube)
 
 
 @attrs.frozen
-class _PublishCube(publish.PublishCube):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _PublishCube(_Progress, publish.PublishCube): ...
 
 
 publish_cube = _eager("publish_cube", _PublishCube)
@@ -324,8 +316,7 @@ unpublish_cube = _eager("unpublish_cube", publish.UnpublishCube)
 
 
 @attrs.frozen
-class _VerifyCube(VerifyCube[StoreInput]):
-    progress: bool = attrs.field(default=False, kw_only=True)
+class _VerifyCube(_Progress, VerifyCube[StoreInput]): ...
 
 
 verify_cube = _eager("verify_cube", _VerifyCube)

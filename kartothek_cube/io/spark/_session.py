@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.types import NullType
@@ -73,6 +74,13 @@ def create_frame(data: Frame, spark: SparkSession | None = None) -> DataFrame:
 
 
 # -- the active session --------------------------------------------------------------------------------------
+
+
+@attrs.frozen(slots=False)
+class SessionArgument:
+    """The parameter of façades for the session."""
+
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 def active_session(spark: SparkSession | None = None) -> SparkSession:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -319,34 +319,28 @@ _UNEVEN = 1.05
 # -- input ---------------------------------------------------------------------------------------------------
 
 
-def _is_frame(obj: object) -> TypeGuard[DataFrame]:
-    """Whether an object is a DataFrame of Spark, classic or Connect."""
-    return isinstance(obj, DataFrame)
-
-
-def frames_of(data: SparkInput | None, default: str, file_rows: int | None) -> Frames:
+def frames_of(data: SparkInput | None, default: str) -> Frames:
     """Input by dataset id; a single frame belongs to ``default``."""
-    if file_rows is not None:
-        check_positive("max_rows_per_file", file_rows)
-    if _is_frame(data):
-        return {default: data}
     if not isinstance(data, Mapping):
-        raise TypeError(_not_a_frame(data))
+        check_frame(data)
+        return {default: data}
     for name, frame in data.items():
-        if frame is not None and not _is_frame(frame):
-            raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}")
+        if frame is not None:
+            check_frame(frame, f"Dataset {name}: ")
     return {str(name): frame for name, frame in data.items()}
 
 
-def _not_a_frame(obj: object) -> str:
-    return (
-        "Expected a Spark DataFrame, or a dict of dataset id to Spark DataFrame, but got "
-        f"{type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, or "
-        "the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
-    )
+def check_frame(obj: object, where: str = "") -> None:
+    """Raise TypeError unless an object is a DataFrame of Spark, classic or Connect."""
+    if not isinstance(obj, DataFrame):
+        raise TypeError(
+            f"{where}Expected a Spark DataFrame, or a dict of dataset id to Spark DataFrame, but got "
+            f"{type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, or "
+            "the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
+        )
 
 
-def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType]) -> pa.Table:
+def _check_columns(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType]) -> pa.Table:
     """Check names and types of the columns of a frame; a table without rows, in the types to be stored."""
     names = list(df.columns)
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -380,7 +374,7 @@ def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[s
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     write_tasks.check_announced(plan, frames)
     inputs = {name: df for name, df in frames.items() if df is not None}
-    tables = {name: _check_frame(df, name, plan.specs[name].types) for name, df in inputs.items()}
+    tables = {name: _check_columns(df, name, plan.specs[name].types) for name, df in inputs.items()}
     write_commit.check_schemas(plan, tables)
     for name, df in inputs.items():
         # new columns, which the schema takes
@@ -401,7 +395,7 @@ def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[s
 def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
     spec = plan.spec
-    nothing = write_tasks.check_dataset_input(spec, _check_frame(df, spec.uuid, spec.types))
+    nothing = write_tasks.check_dataset_input(spec, _check_columns(df, spec.uuid, spec.types))
     # Spark neither hashes nor sorts maps
     cells = spec.sort_by or [f.name for f in df.schema if "map<" not in f.dataType.simpleString()]
     rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)
@@ -413,9 +407,8 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
 @_conversion.spark_remedies()
 def merge_frame(context: rewrite.MergeContext, df: DataFrame) -> rewrite.MergeResult:
     """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
-    if not _is_frame(df):
-        raise TypeError(_not_a_frame(df))
-    rewrite.check_merge_input(context, _check_frame(df, context.spec.name, context.spec.types))
+    check_frame(df)
+    rewrite.check_merge_input(context, _check_columns(df, context.spec.name, context.spec.types))
     rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # executors get a frame as batches
     run: Callable[[rewrite.MergeContext, Any], list[rewrite.Rewritten]] = merge_rows
@@ -463,6 +456,7 @@ def _shuffle_by_partition(
     df = _drop_collations(df)
     names = [_session.quote_column(key) for key in keys]
     if file_rows is not None:
+        check_positive("max_rows_per_file", file_rows)
         f = _session.column_functions(df)
         shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
         counts = df.groupBy(*names).agg(shares)

@@ -25,7 +25,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _session
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
-from kartothek_cube.io.spark._session import picklable_store
+from kartothek_cube.io.spark._session import SessionArgument, picklable_store
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, with_stores
@@ -324,8 +324,7 @@ def _write(
     """The façade of a write: one shuffle by partition, then a commit."""
 
     def run(write: cube_writes.CubeWrite[SparkInput]) -> dict[str, DatasetMetadata]:
-        max_rows: int | None = getattr(write, "max_rows_per_file", None)
-        frames = executor.frames_of(write.data, write.cube.seed_dataset, max_rows)
+        frames = executor.frames_of(write.data, write.cube.seed_dataset)
         plan = with_stores(write, picklable_store).plan(frames)
         batch: tuple[str, int] | None = getattr(write, "batch", None)
         if batch is not None:
@@ -333,7 +332,7 @@ def _write(
             committed = write_commit.find_committed_batch(plan)
             if committed is not None:
                 return committed
-        return executor.write_cube(plan, frames, max_rows)
+        return executor.write_cube(plan, frames, getattr(write, "max_rows_per_file", None))
 
     note = (
         "``data`` is a Spark DataFrame (the seed) or a dict of dataset id to DataFrame; executors must "
@@ -358,14 +357,17 @@ def _spark(name: str, operation: Callable[P, Operation[Answer]], note: str) -> C
     return facade(__name__, name, operation, run, note, _TYPES, example=_EXAMPLE)
 
 
-@attrs.frozen
-class _BuildCube(cube_writes.BuildCube[SparkInput, StoreInput]):
+@attrs.frozen(slots=False)
+class _RowLimit:
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _ExtendCube(cube_writes.ExtendCube[SparkInput, StoreInput]):
-    max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
+class _BuildCube(_RowLimit, cube_writes.BuildCube[SparkInput, StoreInput]): ...
+
+
+@attrs.frozen
+class _ExtendCube(_RowLimit, cube_writes.ExtendCube[SparkInput, StoreInput]): ...
 
 
 def _check_batch(_write: object, _field: object, batch: tuple[str, int] | None) -> None:
@@ -378,65 +380,57 @@ def _check_batch(_write: object, _field: object, batch: tuple[str, int] | None) 
         raise ValueError(f"The number of a batch must be >= 0 but is {batch[1]}")
 
 
-@attrs.frozen
-class _AppendToCube(cube_writes.AppendToCube[SparkInput, StoreInput]):
-    max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
+@attrs.frozen(slots=False)
+class _Batch(_RowLimit):
     batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True, validator=_check_batch)
 
 
 @attrs.frozen
-class _UpdateCube(cube_writes.UpdateCube[SparkInput, StoreInput]):
-    max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
-    batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True, validator=_check_batch)
+class _AppendToCube(_Batch, cube_writes.AppendToCube[SparkInput, StoreInput]): ...
 
 
 @attrs.frozen
-class _DeleteRows(delete_rows.DeleteRows[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _UpdateCube(_Batch, cube_writes.UpdateCube[SparkInput, StoreInput]): ...
 
 
 @attrs.frozen
-class _DeleteCube(garbage.DeleteCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _DeleteRows(SessionArgument, delete_rows.DeleteRows[StoreInput]): ...
 
 
 @attrs.frozen
-class _CleanupCube(garbage.CleanupCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _DeleteCube(SessionArgument, garbage.DeleteCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CopyCube(copy.CopyCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CleanupCube(SessionArgument, garbage.CleanupCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CollectStats(overview.CollectStats[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CopyCube(SessionArgument, copy.CopyCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _CompactCube(CompactCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CollectStats(SessionArgument, overview.CollectStats[StoreInput]): ...
 
 
 @attrs.frozen
-class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CompactCube(SessionArgument, CompactCube[StoreInput]): ...
 
 
 @attrs.frozen
-class _BuildColumnStatistics(build_index.BuildColumnStatistics[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _ComputeDataset(SessionArgument, computed_dataset.ComputeDataset[StoreInput]): ...
 
 
 @attrs.frozen
-class _VerifyCube(verify_cube.VerifyCube[StoreInput]):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _BuildColumnStatistics(SessionArgument, build_index.BuildColumnStatistics[StoreInput]): ...
 
 
 @attrs.frozen
-class _QueryCube(QueryCube[StoreInput]):
+class _VerifyCube(SessionArgument, verify_cube.VerifyCube[StoreInput]): ...
+
+
+@attrs.frozen
+class _QueryCube(SessionArgument, QueryCube[StoreInput]):
     """Parameters of the façade.
 
     Examples
@@ -452,8 +446,6 @@ class _QueryCube(QueryCube[StoreInput]):
     >>> query_cube_spark(cube, store, "COUNTRY_CODE == IT", spark=local_session(2)).collect()
     [Row(CITY='Rom', COUNTRY_CODE='IT')]
     """
-
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @define_facade(

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -16,7 +16,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
-from kartothek_cube.io.spark._session import active_session, picklable_store, workers
+from kartothek_cube.io.spark._session import SessionArgument, active_session, picklable_store, workers
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import ReadGroups, read_dataset_job
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
@@ -53,23 +53,19 @@ def _with_dataset(operation: D) -> D:
 
 
 @attrs.frozen
-class _ReadDataset(ReadGroups):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _ReadDataset(SessionArgument, ReadGroups): ...
 
 
 @attrs.frozen
-class _BuildDatasetIndices(BuildDatasetIndices):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _BuildDatasetIndices(SessionArgument, BuildDatasetIndices): ...
 
 
 @attrs.frozen
-class _DeleteDatasetRows(DeleteDatasetRows):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _DeleteDatasetRows(SessionArgument, DeleteDatasetRows): ...
 
 
 @attrs.frozen
-class _CollectDatasetGarbage(CollectDatasetGarbage):
-    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+class _CollectDatasetGarbage(SessionArgument, CollectDatasetGarbage): ...
 
 
 # -- façades -------------------------------------------------------------------------------------------------
@@ -129,11 +125,9 @@ def store_dataset_from_spark(store: _StoreDataset) -> DatasetMetadata:
     One job shuffles the rows by the partition columns and writes them, and the driver commits; after a
     failure, the files are deleted. Executors must be able to open ``store``.
     """
-    frame = executor.frames_of({"": store.df}, "", store.max_rows_per_file)[""]
+    executor.check_frame(store.df)
     plan = with_stores(store, picklable_store).plan()
-    if frame is None:
-        raise TypeError("Expected a Spark DataFrame, but got None")
-    return executor.write_dataset(plan, frame, store.max_rows_per_file)
+    return executor.write_dataset(plan, store.df, store.max_rows_per_file)
 
 
 @define_facade(_UpdateDataset, example=_WRITE)
@@ -143,11 +137,12 @@ def update_dataset_from_spark(update: _UpdateDataset) -> DatasetMetadata:
     One job shuffles the rows by the partition columns and writes them, and the driver commits; after a
     failure, the files are deleted. Executors must be able to open ``store``.
     """
-    frame = executor.frames_of({"": update.df}, "", update.max_rows_per_file)[""]
+    if update.df is not None:
+        executor.check_frame(update.df)
     plan = _with_dataset(update).plan()
-    if frame is None:
+    if update.df is None:
         return finish_dataset_write(plan, [])
-    return executor.write_dataset(plan, frame, update.max_rows_per_file)
+    return executor.write_dataset(plan, update.df, update.max_rows_per_file)
 
 
 @define_facade(

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from functools import cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -53,8 +53,6 @@ class CubeReader(ds.DataSourceReader):
         self._schema = schema
         self._workers = workers
         self._conditions: list[Condition] = []
-        self._plan: physical_plan.PhysicalPlan | None = None
-        self._context: physical_plan.ScanContext | None = None
 
     @property
     def takes_filters(self) -> bool:
@@ -74,29 +72,33 @@ class CubeReader(ds.DataSourceReader):
     @concise_errors
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Cut the query into tasks."""
-        tasks = physical_plan.split_into_tasks(self.plan_query(), self._workers, _TASKS_PER_WORKER)
+        tasks = physical_plan.split_into_tasks(self.plan, self._workers, _TASKS_PER_WORKER)
         return [ds.InputPartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read, join and filter the files of a task."""
         # Spark also asks for the rows of no tasks
-        if partition.value is None or self._context is None:
+        if partition.value is None:
             return
         with executor.hide_traceback():
-            for table in run_task(self._context, executor.unpickle(partition.value)):
+            for table in run_task(self.context, executor.unpickle(partition.value)):
                 yield from executor.batches_of(table, _conversion.arrow_schema(self._schema))
 
-    def plan_query(self) -> physical_plan.PhysicalPlan:
+    @cached_property
+    def plan(self) -> physical_plan.PhysicalPlan:
         """The query, planned once filters are known."""
-        if self._plan is None:
-            self._plan = _plan_query(self._options, self._conditions, self._schema)
-            self._context = self._plan.context
-        return self._plan
+        return _plan_query(self._options, self._conditions, self._schema)
+
+    @cached_property
+    def context(self) -> physical_plan.ScanContext:
+        """What tasks need of the plan."""
+        return self.plan.context
 
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for tasks before it asks for partitions; they need no more than this
-        self.plan_query()
-        return {**self.__dict__, "_plan": None}
+        state = {**self.__dict__, "context": self.context}
+        state.pop("plan", None)
+        return state
 
 
 def _columns(options: ReadOptions) -> pa.Schema:
@@ -190,9 +192,8 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._texts = options
         self._schema = schema
         self._workers = workers
-        #: labels that a version added, in commit order, by version and whether all of the state counts
-        self._added: dict[tuple[int, bool], list[str]] = {}
-        self._loaded: dict[int, dataset.DatasetMetadata] = {}
+        self._load = lru_cache(maxsize=3)(self._load_version)
+        self._list_added = cache(self._compare)
         self._target: Offset | None = None
 
     @cached_property
@@ -272,7 +273,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"version": until, "files": 0}
         left, skipped = files, begin["files"]
         for version in range(begin["version"], until):
-            count = len(self._files_of(version, snapshot)) - skipped
+            count = len(self._list_added(version, version == snapshot)) - skipped
             if count > left:
                 return {"version": version, "files": skipped + left}
             left, skipped = left - count, 0
@@ -325,26 +326,15 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         pending = history.fingerprint(committed_state(blobs, state)) != history.fingerprint(state)
         return current.version - 1 if pending else current.version
 
-    def _load(self, version: int) -> dataset.DatasetMetadata:
-        if version not in self._loaded:
-            blobs = open_blobs(self._store())
-            states = self._states()
-            found = [state for state in states if state.version == version]
-            if not found:
-                raise errors.StateNotFoundError(self._uuid, str(version), history.name_states(states))
-            if len(self._loaded) > 2:
-                self._loaded.pop(min(self._loaded))
-            self._loaded[version] = history.load_state(self._uuid, blobs, found[-1])
-        return self._loaded[version]
-
-    def _files_of(self, version: int, snapshot: int) -> list[str]:
-        """Labels of the files that a version added, in commit order."""
-        key = version, version == snapshot
-        if key not in self._added:
-            self._added[key] = self._compare(version, version == snapshot)
-        return self._added[key]
+    def _load_version(self, version: int) -> dataset.DatasetMetadata:
+        states = self._states()
+        found = [state for state in states if state.version == version]
+        if not found:
+            raise errors.StateNotFoundError(self._uuid, str(version), history.name_states(states))
+        return history.load_state(self._uuid, open_blobs(self._store()), found[-1])
 
     def _compare(self, version: int, complete: bool) -> list[str]:
+        """Labels of the files that a version added, in commit order; ``complete``: all of its files count."""
         try:
             new = self._load(version)
             # version 0 is a state of other software, version 1 without it the first of the dataset
@@ -387,7 +377,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = {"version": snapshot, "files": 0} if is_first else start
         tasks: list[ds.InputPartition] = []
         for version in range(begin["version"], end["version"] + bool(end["files"])):
-            labels = self._files_of(version, snapshot)
+            labels = self._list_added(version, version == snapshot)
             first = begin["files"] if version == begin["version"] else 0
             last = end["files"] if version == end["version"] else len(labels)
             if labels[first:last]:
@@ -696,7 +686,7 @@ class KartothekCubeDataSource(ds.DataSource):
         reader = CubeReader(options, schema, self.workers)
         if not reader.takes_filters:
             # an error while Spark pickles the reader would be less clear
-            reader.plan_query()
+            _ = reader.plan
         return reader
 
     def streamReader(self, schema: StructType) -> CubeStreamReader:

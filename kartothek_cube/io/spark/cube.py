@@ -493,7 +493,7 @@ compute_dataset_spark = _spark(
 build_column_statistics_spark = _spark(
     "build_column_statistics_spark",
     _BuildColumnStatistics,
-    "Each task reads the columns of 256 files; the driver commits.",
+    "Each task reads the columns of 1,000 files; the driver commits.",
 )
 collect_stats_spark = _spark(
     "collect_stats_spark", _CollectStats, "Each task reads the footers of 1,000 files."

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import kartothek_cube
-from kartothek_cube.api.cube import C, Cube, OpenedCube, VirtualColumn, eager_cube, month, open_cube
+from kartothek_cube.api.cube import C, Cube, OpenedCube, VirtualColumn, eager_cube, open_cube
 from kartothek_cube.io_components.query import executor
 from tests.support.cubes import memory
 from tests.support.pages import Page
@@ -299,40 +299,6 @@ def test_an_older_state_is_read_and_not_written(opened, store):
         with pytest.raises(ValueError, match=rf"is open as of {first}, .* without a state for {name}\(\)"):
             getattr(old, name)(*([] if argument is None else [argument]))
     assert len(opened.history()) == 3
-
-
-def test_the_first_hour_with_a_cube(tmp_path, monkeypatch):
-    """Readings of three energy meters on sixty days, and a tariff by hour: as a newcomer writes it."""
-    hours = pd.date_range("2024-01-01", periods=60 * 24, freq="h")
-    readings = pd.DataFrame({"meter": ["a", "b", "c"]}).merge(pd.DataFrame({"hour": hours}), how="cross")
-    readings["kwh"] = 1.5
-    is_january = readings["hour"] < "2024-02-01"
-    monkeypatch.chdir(tmp_path)
-    # these are his lines
-    energy = open_cube(Cube(["meter", "hour"], [month("hour")], uuid_prefix="energy"), "./store")
-    energy.build(readings[is_january])
-    energy.append(readings[~is_january])
-    energy.extend({"tariffs": pd.DataFrame({"hour": hours, "price": hours.hour / 100})})
-    evenings = energy.query("meter = 'a' AND price >= 0.2", columns=["kwh", "price"]).to_pandas()
-    corrected = energy.merge(readings.head(24).assign(kwh=0.0))
-    zeros = energy.query(energy.c.kwh == 0).to_polars()
-    energy.rollback(energy.history()[-2].version)
-    costs = "SELECT meter, sum(kwh * price) AS cost FROM query GROUP BY meter ORDER BY meter"
-    costs = energy.query().sql(costs).df()
-    months = [frame["kwh"].sum() for frame in energy.query("meter = 'a'", by="hour_month")]
-    deleted = energy.delete_rows("meter = 'c' AND hour < '2024-01-02'")
-    published = energy.publish()
-    report = energy.verify()
-    # and these the results
-    assert len(evenings) == 60 * 4
-    assert corrected.rows_updated == zeros.height == 24
-    assert costs["cost"].round(2).tolist() == [248.4] * 3
-    assert months == [744 * 1.5, 696 * 1.5]
-    assert deleted["seed"]["rows_deleted"] == 24
-    assert set(published) == {"seed", "tariffs"}
-    assert report.ok
-    assert energy.query("kwh = 0").to_pandas().empty
-    assert energy.query("hour < '2024-01-15'").explain().datasets[0].read_partitions == 1
 
 
 @pytest.mark.parametrize("text", ["opened.c.TE", "opened.query(opened.c.TE"])

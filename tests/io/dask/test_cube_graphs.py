@@ -99,15 +99,6 @@ def test_an_element_is_one_task_from_input_to_files(built, name):
     assert len(tasks_of(CUBE_WRITES[name](built, n=5))) == 5 + 1
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_an_extension_is_one_task_per_element(built, overwrite):
-    def more(p):
-        return {"new": load(p)["seed"].rename(columns={"v1": "v3"}), "other": frame(x=[0], p=[p], v4=[p])}
-
-    bag = bag_cube.extend_cube_from_bag(bag_of(4, more), CUBE, built, ["new", "other"], overwrite=overwrite)
-    assert len(tasks_of(bag)) == 4 + 1
-
-
 def test_each_element_is_evaluated_once(built):
     calls = []
 
@@ -130,17 +121,9 @@ def test_one_element_or_group_per_block(built):
 
 SIZES = {
     "bag query": lambda s, n: bag_cube.query_cube_bag(headers.CUBE, s, partition_by="p"),
-    "bag query in blocks": lambda s, n: bag_cube.query_cube_bag(
-        headers.CUBE, s, partition_by="p", blocksize=100
-    ),
-    "bag query at once": lambda s, n: bag_cube.query_cube_bag(headers.CUBE, s),
     "delayed query": lambda s, n: delayed_cube.query_cube_delayed(headers.CUBE, s, partition_by="p"),
     "dataframe query": lambda s, n: dataframe_cube.query_cube_dataframe(headers.CUBE, s, partition_by="p"),
-    "bag append": lambda s, n: bag_cube.append_to_cube_from_bag(bag_of(n), headers.CUBE, s, IDS),
     "bag update": lambda s, n: bag_cube.update_cube_from_bag(bag_of(n), headers.CUBE, s, api.C("p") > 1, IDS),
-    "delayed update": lambda s, n: delayed_cube.update_cube_from_delayed(
-        [None] * n, headers.CUBE, s, api.C("p") > 1, IDS
-    ),
     "bag stats": lambda s, n: bag_cube.collect_stats_bag(headers.CUBE, s, blocksize=1),
     "bag delete": lambda s, n: bag_cube.delete_cube_bag(headers.CUBE, s),
     "bag copy": lambda s, n: bag_cube.copy_cube_bag(headers.CUBE, s, Same.of(memory())),

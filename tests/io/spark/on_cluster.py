@@ -25,7 +25,6 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
-from kartothek_cube.io.spark.dataset import read_dataset_as_spark, store_dataset_from_spark
 from tests.support import sabotage
 from tests.support.cubes import header
 from tests.support.paths import ROOT
@@ -145,7 +144,7 @@ def through(function, df):
 # the way through --------------------------------------------------------------------------------------------
 
 
-def test_a_pipeline(spark, url, tmp_path):
+def test_a_pipeline(spark, url):
     api.build_cube_from_spark(create_frame(rows()), CUBE, url)
 
     def doubled(part: pa.Table) -> pa.Table:
@@ -164,15 +163,6 @@ def test_a_pipeline(spark, url, tmp_path):
         sum(-x if x % 8 == 1 else x for x in xs),
         sum(2 * x for x in xs if x < N),
     )
-    store_dataset_from_spark(api.query_cube_spark(CUBE, url), url, "flat", partition_on="p")
-    assert read_dataset_as_spark("flat", url, predicates=[[("p", "==", 3)]]).count() == N // 4
-    other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
-    api.copy_cube_spark(CUBE, url, other)
-    api.remove_partitions_spark(CUBE, other, api.C("p") > 1)
-    api.cleanup_cube_spark(CUBE, other)
-    assert api.query_cube_spark(CUBE, other).count() == N // 2
-    api.delete_cube_spark(CUBE, other)
-    assert not list((tmp_path / "other").rglob("*.parquet"))
 
 
 def test_errors_of_tasks_are_those_of_the_library(spark, url):

@@ -83,10 +83,14 @@ INSERTS = {
 }
 
 
-@pytest.mark.parametrize("how", INSERTS)
+@pytest.mark.parametrize("how", [*INSERTS, "frame"])
 def test_rows_are_inserted_into_a_view(spark, built, catalog, how):
-    create_frame(cells([8, 9]), spark).createOrReplaceTempView("new_rows")
-    spark.sql(INSERTS[how].format(catalog("sales_view", VIEW)))
+    rows, view = create_frame(cells([8, 9]), spark), catalog("sales_view", VIEW)
+    rows.createOrReplaceTempView("new_rows")
+    if how == "frame":
+        rows.select("p", "v", "x").write.insertInto(view)
+    else:
+        spark.sql(INSERTS[how].format(view))
     assert api.query_cube_arrow(CUBE, built)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
 
 

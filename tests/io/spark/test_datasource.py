@@ -17,7 +17,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.transforms import bucket, month
 from kartothek_cube.io.spark import create_frame, datasource
 from kartothek_cube.io.spark.table import spark_table
-from tests.support.spark_session import files, run_to_end, xs
+from tests.support.spark_session import files, xs
 
 pytestmark = pytest.mark.slow("runs many Spark jobs")
 
@@ -506,14 +506,6 @@ def test_a_dynamic_overwrite_that_cannot_be_done_changes_nothing(spark, small, o
     with pytest.raises(AnalysisException, match=fragment) as caught:
         save(frame(spark, [7]), small, "overwrite", **{"partitionOverwriteMode": "dynamic", **options})
     assert "Traceback" not in str(caught.value) and files(small) == before
-
-
-def test_a_stream_does_not_overwrite_partitions(spark, small, tmp_path):
-    rows = spark.readStream.format("rate").load().selectExpr("value x", "value % 2 p", "0 i1")
-    writer = rows.writeStream.format(FORMAT).options(store=small, cube="cube")
-    writer.option("partitionOverwriteMode", "dynamic")
-    with pytest.raises(Exception, match="does not overwrite single partitions"):
-        run_to_end(writer, tmp_path / "checkpoint")
 
 
 def test_cells_that_several_tasks_write_are_shown_with_their_rows(spark, url):

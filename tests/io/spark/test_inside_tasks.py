@@ -8,8 +8,6 @@ import pytest
 from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.io import eager
-from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark._session import no_pandas_warnings
 
@@ -48,18 +46,6 @@ def test_queries_in_map_partitions(jvm, built):
     assert sorted(found) == [(p, name, expected[p]) for p in range(3) for name in ("eager", "iter")]
 
 
-def test_queries_in_map_in_arrow(spark, built):
-    def read(batches):
-        for batch in batches:
-            for p in batch["id"].to_pylist():
-                for table in api.query_cube_arrow(CUBE, built, api.C("p") == p, payload_columns=["v1"]):
-                    yield from table.select(["x", "v1"]).to_batches()
-
-    with no_pandas_warnings():
-        df = spark.range(3).mapInArrow(read, "x bigint, v1 double")
-    assert sorted(map(tuple, df.collect())) == list(zip(DATA["x"], DATA["v1"], strict=True))
-
-
 def test_writes_in_tasks_are_all_kept(jvm, built):
     def append(numbers):
         for n in numbers:
@@ -73,25 +59,6 @@ def test_writes_in_tasks_are_all_kept(jvm, built):
     assert jvm.sparkContext.parallelize(range(8), 4).mapPartitions(append).count() == 8
     (df,) = api.query_cube(CUBE, built)
     assert df["x"].tolist() == [*range(12), *range(100, 108)]
-
-
-def test_datasets_in_tasks(spark, store):
-    def write(batches):
-        for batch in batches:
-            for n in batch["id"].to_pylist():
-                df = pd.DataFrame({"p": [n, n], "x": [n, n + 1]})
-                if n % 2:
-                    eager.store_dataframes_as_dataset(store, f"d{n}", [df], partition_on=["p"])
-                else:
-                    iter_.store_dataframes_as_dataset__iter(iter([df]), store, f"d{n}", partition_on=["p"])
-                read = eager.read_table(f"d{n}", store)
-                (again,) = iter_.read_dataset_as_dataframes__iterator(f"d{n}", store)
-                yield pa.RecordBatch.from_pydict({"n": [len(read) + len(again)]})
-
-    with no_pandas_warnings():
-        df = spark.range(4).mapInArrow(write, "n bigint")
-    assert [row.n for row in df.collect()] == [4] * 4
-    assert sorted(eager.read_table("d3", store)["x"]) == [3, 4]
 
 
 def test_groups_of_spark_are_written_and_read_by_themselves(spark, built):

@@ -65,7 +65,7 @@ REFUSED = {
     "INTERVAL 2 YEAR": "cast it to a number, for example cast('int')",
     "array(INTERVAL 3 DAY)": "cast it to a number, for example cast('bigint')",
     "parse_json('[1]')": "cast it to 'string', or to a struct",
-    "named_struct('a', parse_json('[1]'))": "cast it to 'string', or to a struct",
+    "named_struct('a', map('b', parse_json('[1]')))": "cast it to 'string', or to a struct",
 }
 SCHEMA = ", ".join(["x bigint", "p bigint", *(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items())])
 

@@ -1,6 +1,5 @@
 """The data source as the sink of streams: every batch exactly once."""
 
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,13 +101,6 @@ def test_streams_count_their_batches_each(stream, spark, tmp_path, url):
     assert stored(url) == [0, 1]
 
 
-def test_new_cells_hide_old_ones(stream, url):
-    for number in range(2):
-        stream.add(range(4), number)
-        stream.run()
-    assert stored(url, "v1") == [1] * 4 and len(stored(url)) == 4
-
-
 def test_a_complete_result_replaces_the_last_one(stream, url):
     for number in range(2):
         stream.add(range(4), number + 1)
@@ -162,6 +154,7 @@ def test_a_batch_that_fails_leaves_nothing_and_can_be_repeated(stream, url, bad,
     "options, fragment",
     [
         ({"if_exists": "error"}, "a stream appends"),
+        ({"partitionOverwriteMode": "dynamic"}, "does not overwrite single partitions"),
         ({"dimension_columns": "xx"}, "xx"),
         ({"cubes": "a"}, "unknown option cubes; did you mean cube"),
         ({"dataset": "other"}, "not found"),
@@ -172,14 +165,6 @@ def test_wrong_options_stop_a_stream_at_once(stream, url, options, fragment):
     with pytest.raises(PySparkException, match=fragment):
         stream.run(**options)
     assert parquet(url) == set()
-
-
-def test_a_checkpoint_that_is_lost_starts_a_new_stream(stream, url):
-    stream.add(range(4))
-    stream.run()
-    shutil.rmtree(stream.checkpoint)
-    stream.run()
-    assert stored(url) == list(range(4)) and api.collect_stats(CUBE, url)["seed"]["files"] == 4
 
 
 # foreachBatch -----------------------------------------------------------------------------------------------

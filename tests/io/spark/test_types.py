@@ -65,14 +65,6 @@ def test_values_arrive_in_spark(spark):
         assert seen == ((other or values) + [None])[:3], name
 
 
-@pytest.mark.parametrize("dtype", [case[0] for case in CASES])
-def test_schemas_agree_in_both_directions(dtype):
-    spark = _conversion.spark_schema(pa.schema([("c", dtype)]))
-    arrow = _conversion.arrow_schema(spark)
-    empty = _conversion.to_spark(pa.schema([("c", dtype)]).empty_table(), arrow)
-    assert empty.schema == arrow and _conversion.spark_schema(arrow) == spark
-
-
 @pytest.mark.parametrize("dtype", [pa.duration("s"), pa.decimal256(50, 2), pa.month_day_nano_interval()])
 def test_types_that_spark_does_not_have_are_named(dtype):
     with pytest.raises(TypeError, match="Column 'c' of type"):
@@ -84,21 +76,6 @@ def test_instants_are_rounded_down(spark):
     schema = pa.schema([("c", pa.timestamp("us"))])
     result = _conversion.to_spark(pa.table({"c": stamps}), schema)["c"].cast(pa.int64()).to_pylist()
     assert result == [0, -1, 1, -2, None]
-
-
-def test_missing_columns_and_strange_values_are_named():
-    target = pa.schema([("c", pa.int64())])
-    with pytest.raises(ValueError, match="missing in the rows for Spark: c"):
-        _conversion.to_spark(pa.table({"d": [1]}), target)
-    with pytest.raises(ValueError, match="'c' of type string cannot be given to Spark as int64"):
-        _conversion.to_spark(pa.table({"c": ["a"]}), target)
-
-
-@pytest.mark.parametrize("values", [[1, None], [float("nan")]])
-def test_nulls_in_a_column_that_has_none_are_an_error(values):
-    target = pa.schema([pa.field("c", pa.float64(), nullable=False)])
-    with pytest.raises(ValueError, match="Column 'c' has nulls, but the schema says NOT NULL"):
-        _conversion.to_spark(pa.table({"c": values}), target)
 
 
 @pytest.mark.parametrize(
@@ -143,21 +120,6 @@ def test_values_do_not_change(values, stored, problem):
         return
     with pytest.raises(ValueError, match=f"Column 'c' of type .* does not fit the stored .*{problem}"):
         _conversion.to_storage_types(table, {"c": stored})
-
-
-@pytest.mark.parametrize(
-    "ddl, remedy",
-    [
-        ("interval day", "bigint"),
-        ("interval year", "int"),
-        ("variant", "string"),
-        ("array<interval day>", "bigint"),
-        ("struct<a:map<string,variant>>", "string"),
-    ],
-)
-def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
-    with pytest.raises(TypeError, match=f"'c' of dataset 'd'.*cannot be stored: .*'{remedy}'"):
-        _conversion.check_types(st.StructType.fromDDL(f"c {ddl}"), "d", {})
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,7 @@ def _describe(method: M, function: Function) -> M:
     # the examples call the function; a method must not run them a second time
     text = re.split(r"\n+Examples\n-+\n", inspect.getdoc(function) or "")[0]
     text = re.sub(r"(?m)^(?:cube|store|cube, store)\n(?:    .*\n?)+", "", text)
-    text = re.sub(r"(?m)^cube, (?:store|src_store), (?=\w)", "", text)
-    text = text.replace("src_store, tgt_store\n", "tgt_store\n")
+    text = re.sub(r"(?m)^(?:cube, )?(?:store|src_store), (?=\w)", "", text)
     method.__module__ = __name__
     summary, separator, rest = text.strip().partition("\n\n")
     calls = f"Calls :func:`{function.__module__}.{function.__name__}`."

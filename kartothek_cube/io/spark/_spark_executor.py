@@ -32,7 +32,9 @@ from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, 
 
 #: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own
 _FEW_TASKS = 64
-_OUTCOMES = "id int, outcome binary"
+#: rows of tasks, and of their results or errors
+_PICKLED = pa.schema([("id", pa.int32()), ("pickled", pa.binary())])
+_ROWS = _conversion.spark_schema(_PICKLED)
 
 
 def execute_on_spark(job: Job[Answer], spark: SparkSession | None) -> Answer:
@@ -45,7 +47,7 @@ def execute_on_spark(job: Job[Answer], spark: SparkSession | None) -> Answer:
         if len(tasks) <= 1:
             return job.finish([job.run(job.context, task) for task in tasks])
         function = partial(run_tasks, partial(job.run, job.context))
-        return job.finish(_results(_distribute(spark, tasks, function, _OUTCOMES, "call"), job.description))
+        return job.finish(_results(_distribute(spark, tasks, function, _ROWS, "call"), job.description))
 
 
 def execute_on_frames(job: Job[Answer], first: Iterable[Any] = ()) -> Answer:
@@ -55,8 +57,7 @@ def execute_on_frames(job: Job[Answer], first: Iterable[Any] = ()) -> Answer:
         return job.finish(first)
     run = partial(job.run, job.context)
     outcomes = [
-        _map_batches(df, partial(run_named, run, name), _OUTCOMES, f"{job.name}_{name}")
-        for name, df in frames
+        _map_batches(df, partial(run_named, run, name), _ROWS, f"{job.name}_{name}") for name, df in frames
     ]
     df = reduce(lambda a, b: a.unionAll(b), outcomes)
     with delete_on_failure(job.discard):
@@ -73,21 +74,21 @@ def _distribute(
     spark: SparkSession,
     tasks: list[Any],
     function: Callable[[Batches], Batches],
-    schema: StructType | str,
+    schema: StructType,
     name: str,
 ) -> DataFrame:
     """A frame of what executors make of tasks; its rows come in the order of the tasks."""
-    rows = {"id": range(len(tasks)), "task": [pickle.dumps(task) for task in tasks]}
-    table = pa.table(rows, schema=_TASKS)
+    rows = {"id": range(len(tasks)), "pickled": [pickle.dumps(task) for task in tasks]}
     with _session.no_pandas_warnings():
-        df = spark.createDataFrame(table, _conversion.spark_schema(_TASKS))  # Connect finds none without rows
+        # Connect finds no schema without rows
+        df = spark.createDataFrame(pa.table(rows, schema=_PICKLED), _ROWS)
     if len(tasks) > _FEW_TASKS:
         df = df.repartitionById(len(tasks), "id")
     return _map_batches(df, function, schema, name)
 
 
 def _map_batches(
-    df: DataFrame, function: Callable[[Batches], Batches], schema: StructType | str, name: str
+    df: DataFrame, function: Callable[[Batches], Batches], schema: StructType, name: str
 ) -> DataFrame:
     """Let executors call a function over the batches of a frame."""
     pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), _session.remedy()
@@ -117,7 +118,7 @@ def _results(df: DataFrame, description: str) -> list[Any]:
             raise
         # dozens of lines of Python, Py4J and Java say no more; they are still in __context__
         raise reason from None
-    return results_of(table.sort_by("id").column("outcome").to_pylist())
+    return results_of(table.sort_by("id").column("pickled").to_pylist())
 
 
 def results_of(outcomes: Iterable[bytes]) -> list[Any]:
@@ -140,10 +141,6 @@ MapFunction: TypeAlias = Callable[[pa.Table], arrow.Frame | None]
 
 #: rows per batch for Spark
 _BATCH_ROWS = 1 << 16
-#: a task in a row
-_TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
-#: the result of a task, or its error
-OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
 #: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
 _FINAL = (errors.KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError, PermissionError)
@@ -166,7 +163,7 @@ _unpickle_once = lru_cache(maxsize=4)(unpickle)
 
 def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
     for batch in batches:
-        for number, task in zip(batch.column("id").to_pylist(), batch.column("task"), strict=True):
+        for number, task in zip(batch.column("id").to_pylist(), batch.column("pickled"), strict=True):
             yield number, unpickle(task.as_py())
 
 
@@ -199,7 +196,7 @@ def run_named(function: Callable[[NamedBatches], object], name: str, batches: Ba
 
 
 def _outcome(number: int, function: Callable[[], object]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"id": number, "outcome": attempt(function)}], schema=OUTCOMES)
+    return pa.RecordBatch.from_pylist([{"id": number, "pickled": attempt(function)}], schema=_PICKLED)
 
 
 def table_batches(

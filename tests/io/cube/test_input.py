@@ -48,10 +48,24 @@ MIXED = [
 ]
 
 
+def rows_of(**columns):
+    return pa.table({"x": [0], "p": [0], **columns})
+
+
+MONTHS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+NANOSECONDS = pa.array([{"a": 5}], pa.struct({"a": pa.timestamp("ns")}))
+#: pandas 2.2 has a text for it, as a label of which the time cannot be read
+YEAR_10000 = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
+
+
 @pytest.mark.parametrize(
     "data, exception, fragment",
     [
         *((FRAME.assign(v1=values), ValueError, text) for values, text in MIXED),
+        (rows_of(v1=NANOSECONDS), ValueError, "Column 'v1' holds timestamps with nanoseconds"),
+        (rows_of(v1=MONTHS), TypeError, "Column 'v1' of type month_day_nano_interval cannot be stored"),
+        (FRAME.assign(v1=pd.Series(["a", "\ud800"], dtype=object)), ValueError, "'v1' .* no valid Unicode"),
+        (rows_of(p=YEAR_10000), ValueError, "partition column"),
         (FRAME.assign(v1=[1j, 2j]), TypeError, "^Column 'v1' of type complex128 cannot be stored"),
         (FRAME.assign(v1=pd.to_timedelta([1, 2], unit="s")), TypeError, "v1"),
         (
@@ -195,33 +209,6 @@ def test_rows_and_columns_as_dicts(operation, data, store_factory):
     remedy = r"Expected a pandas.DataFrame .* pass pandas\.DataFrame\(\.\.\.\) of them$"
     with unchanged(store_factory), pytest.raises(TypeError, match=remedy):
         getattr(eager_cube, operation)(data, cube, store_factory, **arguments)
-
-
-MONTHS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
-NANOSECONDS = pa.array([{"a": 5}], pa.struct({"a": pa.timestamp("ns")}))
-
-
-@pytest.mark.parametrize(
-    "values, error, text",
-    [
-        (NANOSECONDS, ValueError, "Column 'v1' holds timestamps with nanoseconds"),
-        (MONTHS, TypeError, "Column 'v1' of type month_day_nano_interval cannot be stored"),
-        (pd.Series(["\ud800"], dtype=object), ValueError, "Column 'v1' has text that is no valid Unicode"),
-    ],
-)
-def test_values_that_files_cannot_hold_are_named(store_factory, values, error, text):
-    cells = {"x": [0], "p": [0], "v1": values}
-    data = pd.DataFrame(cells) if isinstance(values, pd.Series) else pa.table(cells)
-    with pytest.raises(error, match=text):
-        eager_cube.build_cube(data, CUBE, store_factory)
-
-
-def test_a_time_beyond_years_of_python_is_no_partition(store_factory):
-    times = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
-    data = pa.table({"x": [0], "p": times})
-    # pandas 2.2 has a text for it, as a label of which the time cannot be read
-    with refuses(store_factory, ValueError, "partition column"):
-        eager_cube.build_cube(data, CUBE, store_factory)
 
 
 def test_metadata_without_a_form_in_json_are_refused(store_factory):

@@ -68,14 +68,6 @@ def tracked_only(url: str) -> bool:
     return parquet(url) == before
 
 
-def test_batches_are_appended(stream, url):
-    for batch in range(3):
-        stream.add(range(4 * batch, 4 * batch + 4), batch)
-        stream.run()
-    assert stored(url) == list(range(12)) and stored(url, "v1") == [0] * 4 + [1] * 4 + [2] * 4
-    assert stream.batches() == {"0", "1", "2"}
-
-
 @pytest.mark.parametrize("batch", [0, 1])
 def test_a_replayed_batch_changes_nothing(stream, url, batch):
     for number in range(batch + 1):

@@ -20,7 +20,7 @@ from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance import history as cube_history
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeState, Cut, DatasetHistories
 from kartothek_cube.io_components.publication.table import publish_committed
-from kartothek_cube.io_components.write.write_commit import commit_cube
+from kartothek_cube.io_components.write.write_commit import commit_cube, validate_cube
 
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
@@ -301,7 +301,7 @@ def rollback_cube(
     check_cube({**remaining, **{n: plan.state for n, plan in plans.items() if not plan.hides}}, cube)
     order = cube.commit_order(plans)
     steps = {cube.ktk_dataset_uuid(n): partial(finish_rollback, blobs, plans[n]) for n in order}
-    result = commit_cube(cube, blobs, steps, info)
+    result = commit_cube(cube, blobs, steps, info, validate=partial(validate_cube, cube, blobs))
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,7 @@ from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.write.write_commit import commit_cube
+from kartothek_cube.io_components.write.write_commit import commit_cube, validate_cube
 
 #: above it, not every integer is a float64
 _MAX_EXACT = 1 << 53
@@ -240,10 +241,7 @@ def update_schema(
     change = _change_set(existing[name], update, fixed)
     consistency.check_cube({**existing, name: apply(existing[name], change)}, cube)
     _check_exact(blobs, existing[name], update)
-
-    def validate() -> None:
-        """Another writer may have added a column of the same name to another dataset."""
-        consistency.check_cube(discover.load_states(cube.uuid_prefix, blobs), cube)
-
     steps = {change.uuid: lambda role: commit(blobs, change, role=role)}
-    return commit_cube(cube, blobs, steps, change.info, validate=validate)[change.uuid]
+    return commit_cube(cube, blobs, steps, change.info, validate=partial(validate_cube, cube, blobs))[
+        change.uuid
+    ]

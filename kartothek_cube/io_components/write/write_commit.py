@@ -340,6 +340,11 @@ def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
     return attrs.evolve(change, requires=(*change.requires, ValuesKept(plan.store, plan.cube)))
 
 
+def validate_cube(cube: Cube, blobs: BlobStore) -> None:
+    """Raise ValueError if datasets break a rule, as two of them may that were changed at the same time."""
+    consistency.check_cube(discover.load_states(cube.uuid_prefix, blobs), cube)
+
+
 def commit_cube(
     cube: Cube,
     blobs: BlobStore,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import arguments, clock, dataset_files, errors, expressions, header, naming, pruning
-from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
+from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema
 from kartothek_cube.core.evolution import WIDTHS_KEY, ColumnMapping, Widths, column_mapping, parse_widths
 from kartothek_cube.core.index import (
     PARTITION,
@@ -25,7 +25,7 @@ from kartothek_cube.core.index import (
 )
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.schema import SchemaWrapper, schema_file_from_bytes, schema_version_of
+from kartothek_cube.core.schema import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, StoreInput, check_owned, open_blobs
 from kartothek_cube.display import card, facts, table
 
@@ -595,17 +595,10 @@ class DatasetMetadata(DatasetMetadataBase):
         if partitions is None or len(partitions.files) != 1:
             return _load_dataset(stored, uuid, blobs)
         (name,) = partitions.files
-        key = naming.schema_key(uuid, name)
-        try:
-            file = schema_file_from_bytes(blobs.get(key), key)
-        except KeyError:
-            # read_schemas knows what to do
-            return _load_dataset(stored, uuid, blobs)
+        file = dataset_files.read_schema_file(uuid, blobs, name)
         shared = parsed.shared
         if shared is None or shared[0] is not file:
-            version = schema_version_of(parsed.header.get("metadata"))
-            schemas = None if file.has(version) else embedded_schemas(parsed.header, partitions, name)
-            schemas = schemas or TableSchema(name, file.of(version))
+            schemas = TableSchema(name, dataset_files.schema_of_header(parsed.header, name, file))
             parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
         return shared[1]
 
@@ -655,15 +648,7 @@ def _load(
     elif partition_keys is None:
         partition_keys = dataset_files.partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
-        version = schema_version_of(fields.get("metadata"))
-        try:
-            schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version, exact=True)
-        except KeyError:
-            # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file,
-            # or several other commits have replaced it since the header was read.
-            schemas = embedded_schemas(fields, partitions, table_name)
-            if schemas is None:
-                schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version)
+        schemas = dataset_files.read_schemas(fields, partitions, blobs, table_name)
     schemas = schemas or TableSchema(table_name or naming.SINGLE_TABLE)
     return _build(fields, partitions, partition_keys, schemas, explicit, owned=True)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +14,12 @@ from kartothek_cube.core import caching, errors, naming, pruning
 from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema import SchemaWrapper, read_schema_metadata
+from kartothek_cube.core.schema import (
+    SchemaWrapper,
+    VersionedSchema,
+    schema_file_from_bytes,
+    schema_version_of,
+)
 from kartothek_cube.core.store import BlobStore, check_owned
 
 if TYPE_CHECKING:
@@ -115,47 +118,55 @@ def _table_of_files(keys: pa.StringArray, tables: pa.StringArray, labels: pa.Str
 
 
 def read_schemas(
-    uuid: str,
-    blobs: BlobStore,
-    partitions: PartitionTable,
-    table_name: str | None,
-    schema_version: str | None = None,
-    *,
-    exact: bool = False,
+    header: Mapping[str, Any], partitions: PartitionTable, blobs: BlobStore, table_name: str | None
 ) -> TableSchema:
-    """Table of a dataset and its schema, out of the schema file; if `exact`, a version without substitute."""
-    # without a table name, several tables have no common schema
-    read = partial(read_schema_metadata, uuid, blobs, schema_version=schema_version)
-    tables = sorted(partitions.files)
+    """Table of the dataset of a header, and its schema."""
+    uuid, tables = header[naming.UUID_KEY], sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {errors.unknown_names('table', [table_name], tables)}")
-    if table_name is None and not tables:
-        try:
-            return TableSchema(naming.SINGLE_TABLE, read(naming.SINGLE_TABLE, exact=exact))
-        except KeyError:
-            tables = tables_with_schema(uuid, blobs)
-            if not tables:
-                raise
-    if table_name is None and len(tables) > 1:
-        schemas = {tables[0]: read(tables[0])}
-        for table in tables[1:]:
-            # the first one is enough for the partition keys
-            with suppress(KeyError):
-                schemas[table] = read(table)
-        return TableSchema(naming.SINGLE_TABLE, table_schemas=schemas)
-    name = table_name or tables[0]
-    return TableSchema(name, read(name, exact=exact))
+    name = table_name or (tables or [naming.SINGLE_TABLE])[0]
+    file = read_schema_file(uuid, blobs, name)
+    if file is None and table_name is None and not tables:
+        tables = tables_with_schema(uuid, blobs)
+        if tables:
+            name, file = tables[0], read_schema_file(uuid, blobs, tables[0])
+    if table_name is not None or len(tables) < 2:
+        return TableSchema(name, schema_of_header(header, name, file, is_only_table=len(tables) < 2))
+    # without a table name, several tables have no common schema
+    schemas = {name: schema_of_header(header, name, file, is_only_table=False)}
+    for table in tables[1:]:
+        file = read_schema_file(uuid, blobs, table)
+        # the first one is enough for the partition keys
+        if file is not None:
+            schemas[table] = schema_of_header(header, table, file, is_only_table=False)
+    return TableSchema(naming.SINGLE_TABLE, table_schemas=schemas)
 
 
-def embedded_schemas(
-    header: Mapping[str, Any], partitions: PartitionTable, table_name: str | None
-) -> TableSchema | None:
-    """Schema in the commit record of a header; None if it is absent or not that of one table."""
-    tables, record = sorted(partitions.files), parse_record(header)
-    if record is None or record.schema is None or len(tables) > 1:
+def read_schema_file(uuid: str, blobs: BlobStore, table: str) -> VersionedSchema | None:
+    """The schema file of a table; None if there is none."""
+    key = naming.schema_key(uuid, table)
+    try:
+        return schema_file_from_bytes(blobs.get(key), key)
+    except KeyError:
         return None
-    name = table_name or (tables[0] if tables else naming.SINGLE_TABLE)
-    return TableSchema(name, record.embedded_schema(naming.schema_key(header["dataset_uuid"], name)))
+
+
+def schema_of_header(
+    header: Mapping[str, Any], table: str, file: VersionedSchema | None, *, is_only_table: bool = True
+) -> SchemaWrapper:
+    """Schema of a table in the version of a header; MissingFileError without file and copy."""
+    key = naming.schema_key(header[naming.UUID_KEY], table)
+    version = schema_version_of(header.get("metadata"))
+    if is_only_table and (file is None or not file.has(version)):
+        # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file, or
+        # several other commits have replaced it since the header was read.
+        record = parse_record(header)
+        schema = None if record is None else record.embedded_schema(key)
+        if schema is not None:
+            return schema
+    if file is None:
+        raise errors.MissingFileError(key)
+    return file.of(version)
 
 
 @dataclass(eq=False)

@@ -687,15 +687,10 @@ def read_schema_metadata(
     dataset_uuid: str,
     store: StoreInput | BlobStore,
     table: str = naming.SINGLE_TABLE,
-    *,
-    schema_version: str | None = None,
-    exact: bool = False,
 ) -> SchemaWrapper:
     """Load the schema of a table; its origin is the storage key.
 
-    Without ``schema_version``, or if it is unknown, this is the current version; ``exact`` requires that it
-    is known. A missing file, or one that does not hold the required version, is a KeyError, one that is no
-    schema a CorruptDatasetError.
+    A missing file is a KeyError, one that is no schema a CorruptDatasetError.
 
     >>> blobs = open_blobs("hmemory://")
     >>> _ = store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", blobs)
@@ -703,10 +698,7 @@ def read_schema_metadata(
     ['CITY']
     """
     key = naming.schema_key(dataset_uuid, table)
-    file = schema_file_from_bytes(get_required(open_blobs(store), key), key)
-    if exact and not file.has(schema_version):
-        raise KeyError(key)
-    return file.of(schema_version)
+    return schema_file_from_bytes(get_required(open_blobs(store), key), key).schema
 
 
 def long_types(

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -90,11 +91,20 @@ def index_rows(
     dataset: DatasetMetadataBase, columns: Sequence[str] | None, node: expressions.Node | None
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
-    # One row per partition and combination of values; partition indices must be loaded.
+    # One row per partition and combination of values, in the order of partitions and values, the last index
+    # fastest; partition indices must be loaded.
     indices = _index_data(dataset, columns)
-    rows, ids = _join(dataset, indices, node)
+    joined = pd.DataFrame({PARTITION: np.flatnonzero(_partition_mask(dataset, node))})
+    for number, (column, data) in enumerate(indices.items()):
+        ids = data.value_ids()
+        implied = None if node is None else expressions.imply(node, {column})
+        matches = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))[ids]
+        positions = data.positions(dataset.partition_table)
+        entries = pd.DataFrame({PARTITION: positions[matches], number: ids[matches]})
+        joined = joined.merge(entries, on=PARTITION)
+    rows, *numbers = (joined[name].to_numpy() for name in joined)
+    ids_of = dict(zip(indices, numbers, strict=True))
     if node is not None:
-        ids_of = dict(zip(indices, ids, strict=True))
 
         def mask_of_literal(literal: expressions.LiteralType) -> pa.BooleanArray:
             column, op, value = literal
@@ -103,8 +113,8 @@ def index_rows(
             return _mask_of_literal(dataset, literal).take(pa.array(rows))
 
         matching = to_numpy(expressions.evaluate(node, mask_of_literal, len(rows)))
-        rows, ids = rows[matching], [each[matching] for each in ids]
-    return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
+        rows, ids_of = rows[matching], {column: ids[matching] for column, ids in ids_of.items()}
+    return rows, {column: indices[column].values.take(pa.array(ids)) for column, ids in ids_of.items()}
 
 
 def _index_data(dataset: DatasetMetadataBase, selected: Sequence[str] | None) -> dict[str, IndexColumns]:
@@ -117,54 +127,6 @@ def _index_data(dataset: DatasetMetadataBase, selected: Sequence[str] | None) ->
     if missing:
         raise RuntimeError(f"{where}: indices are not loaded: {missing}; call load_all_indices() first")
     return data
-
-
-def _join(
-    dataset: DatasetMetadataBase, indices: Mapping[str, IndexColumns], node: expressions.Node | None
-) -> tuple[Ints, list[Ints]]:
-    """Positions of partitions and value ids by index, of all rows that can match, and maybe more."""
-    table = dataset.partition_table
-    possible = _partition_mask(dataset, node)
-    entries = []
-    for column, data in indices.items():
-        ids, positions = data.value_ids(), data.positions(table)
-        implied = None if node is None else expressions.imply(node, {column})
-        value_mask = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))
-        is_match = value_mask[ids] & (positions >= 0)
-        if len(table):
-            is_match &= possible[positions]
-        entries.append((positions[is_match], ids[is_match]))
-    rows, value_ids = join_index_entries(entries, len(table))
-    return (rows, value_ids) if entries else (rows[possible], [])
-
-
-def join_index_entries(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
-    """Inner join of several indices by partition: positions of partitions, and value ids per index.
-
-    >>> x = np.array([0, 0, 1]), np.array([0, 1, 1])
-    >>> y = np.array([0, 1]), np.array([5, 6])
-    >>> rows, ids = join_index_entries([x, y], 2)
-    >>> rows.tolist(), [i.tolist() for i in ids]
-    ([0, 0, 1], [[0, 1, 1], [5, 5, 6]])
-    """
-    # Entries are given as positions of partitions (-1 for unknown ones) and value ids. Rows are sorted by
-    # partition and value ids, the last index fastest.
-    ordered = []
-    total = np.ones(n_partitions, dtype=np.int64)
-    for positions, ids in entries:
-        order = np.lexsort([ids, positions])
-        order = order[positions[order] >= 0]
-        counts = np.bincount(positions[order], minlength=n_partitions)
-        ordered.append((ids[order], counts, np.cumsum(counts) - counts))
-        total = total * counts
-    partitions = np.repeat(np.arange(n_partitions, dtype=np.int64), total)
-    row_numbers = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
-    columns = []
-    # the number of a row within its partition, in a number system whose bases are the counts
-    for ids, counts, starts in reversed(ordered):
-        columns.append(ids[starts[partitions] + row_numbers % counts[partitions]])
-        row_numbers = row_numbers // counts[partitions]
-    return partitions, columns[::-1]
 
 
 _LOGGER = logging.getLogger(__name__)

@@ -372,7 +372,7 @@ def _breaks_casts(t: pa.DataType) -> bool:
     if isinstance(t, pa.BaseExtensionType):
         return _breaks_casts(t.storage_type)
     if pat.is_dictionary(t):
-        return has_views(t.value_type) or _breaks_casts(t.value_type)
+        return _has_views(t.value_type) or _breaks_casts(t.value_type)
     # a cast of such keys ends the process before pyarrow 26
     if pat.is_map(t) and is_long(t.key_type):
         return True
@@ -380,7 +380,7 @@ def _breaks_casts(t: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def has_views(t: pa.DataType) -> bool:
+def _has_views(t: pa.DataType) -> bool:
     """Whether a type contains views of strings or bytes, at any depth."""
     return contains_type(t, _VIEWS.__contains__)
 
@@ -390,9 +390,13 @@ def convert_layouts(table: pa.Table) -> pa.Table:
     columns = {}
     for position, field in enumerate(table.schema):
         column, plain = table.column(position), decoded_type(field.type)
-        if _breaks_casts(field.type):
+        if pat.is_dictionary(field.type) and field.type.value_type in _VIEWS:
+            # as Polars has categories
+            chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
+            columns[position] = pa.chunked_array(chunks, plain)
+        elif _breaks_casts(field.type):
             columns[position] = pa.chunked_array([pa.array(column.to_pylist(), plain)])
-        elif has_views(field.type):
+        elif _has_views(field.type):
             columns[position] = column.cast(plain)
     return replace_columns(table, columns)
 

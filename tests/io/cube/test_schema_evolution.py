@@ -143,10 +143,8 @@ def test_merge_sees_values_that_are_stored_while_it_runs(store):
 def test_what_merge_refuses(store, frame, message):
     other = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
     api.extend_cube({"other": other}, CUBE, store)
-    before = data_files(store)
-    with pytest.raises(ValueError, match=message):
+    with unchanged(lambda: store), pytest.raises(ValueError, match=message):
         api.append_to_cube(frame, CUBE, store, schema_mode="merge")
-    assert data_files(store) == before
 
 
 def test_merge_adds_no_key(store):
@@ -365,10 +363,8 @@ def test_large_files_with_late_materialisation():
 )
 def test_mistakes(store, update, message):
     api.extend_cube({"other": pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})}, CUBE, store)
-    before = dict(DatasetMetadata.load_from_store("cube++seed", store).to_dict())
-    with pytest.raises((ValueError, TypeError), match=message):
+    with unchanged(lambda: store), pytest.raises((ValueError, TypeError), match=message):
         api.update_schema(CUBE, store, **update)
-    assert DatasetMetadata.load_from_store("cube++seed", store).to_dict() == before
 
 
 def test_merge_finds_conflicts_before_anything_is_written(store):

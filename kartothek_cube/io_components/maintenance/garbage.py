@@ -465,9 +465,26 @@ def finish_operations(
 ) -> None:
     """Abort the operations on several datasets whose writer was killed."""
     blobs = open_blobs(store)
-    for name, record in (_read_records(cube, blobs) if records is None else records).items():
+    records = _read_records(cube, blobs) if records is None else records
+    for name, record in records.items():
         if record.participation is not None and record.participation.before is not None:
             atomic.finish_operation(blobs, cube.ktk_dataset_uuid(name))
+    for name in [name for name, record in records.items() if record.reserved]:
+        # its deletion has failed. Refused: an operation was aborted since, or a build takes its place
+        with suppress(errors.DatasetNotFoundError, blob_store.PreconditionFailed):
+            _delete_reserved(cube, blobs, cube.ktk_dataset_uuid(name))
+
+
+def _delete_reserved(cube: Cube, blobs: BlobStore, uuid: str) -> None:
+    """Delete a header without a dataset, unless a dataset takes part in an operation that it has aborted."""
+    # such an operation commits as soon as the note of its abort is gone; what is aborted later changes the
+    # header, which is read first
+    stored = dataset_files.read_header(uuid, blobs, with_token=True)
+    record = operation.parse_stored_record(stored, uuid)
+    parts = [other.participation for other in _read_records(cube, blobs).values()]
+    pending = {part.operation for part in parts if part is not None}
+    if record is not None and record.reserved and pending.isdisjoint(record.aborted):
+        blobs.delete_if(stored.key, stored.token)
 
 
 def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, header.CommitRecord]:

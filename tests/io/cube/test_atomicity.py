@@ -277,6 +277,18 @@ def test_a_cleanup_deletes_no_state_before_an_operation(store, monkeypatch, mome
     assert values(store) == [2]
 
 
+@pytest.mark.parametrize("method, at", [("delete", 2), ("put", 4)], ids=["header", "note"])
+def test_a_cleanup_deletes_a_reserved_header_that_was_left(impatient, method, at):
+    """Of an aborted build, if the deletion of the header or of its note has failed."""
+    store = FaultyStore(memory())
+    assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)
+    failing = FaultyStore(store._dstore).fail(method, key=f"cube++seed{HEADER}", at=at)
+    api.cleanup_cube(CUBE, failing)
+    assert failing.happened and f"cube++seed{HEADER}json" in keys(lambda: store)
+    api.cleanup_cube(CUBE, store)
+    assert keys(lambda: store) == set()
+
+
 def test_a_build_of_less_after_one_that_died():
     store = FaultyStore(memory())
     assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)

@@ -8,7 +8,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -159,15 +159,11 @@ class CliContext:
         finally:
             pa.set_cpu_count(before)
 
-    @contextmanager
-    def progress(self, title: str) -> Iterator[None]:
+    def progress(self, title: str) -> AbstractContextManager[None]:
         """Show a progress bar on stderr after the first second, if stderr is a terminal."""
-        from tqdm import tqdm
-
         from kartothek_cube.io_components.runtime import progress_bar
 
-        with progress_bar(title, True, partial(tqdm, disable=None, delay=1, leave=False, dynamic_ncols=True)):
-            yield
+        return progress_bar(title, True, disable=None, delay=1, leave=False, dynamic_ncols=True)
 
 
 pass_state = click.make_pass_decorator(CliContext)
@@ -301,7 +297,7 @@ TERMINATED = 143
 #: errors caused by the arguments, the data or the store; all others are internal errors
 _EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, OSError, ImportError)
 #: packages of the extra ``cli``, imported by the commands that need them
-_OPTIONAL = ("IPython", "jinja2", "prompt_toolkit", "tqdm", "yaml")
+_OPTIONAL = ("IPython", "jinja2", "prompt_toolkit", "yaml")
 
 
 def usage_error(message: str) -> NoReturn:

@@ -217,13 +217,18 @@ def bytes_text(nbytes: float) -> str:
 
 
 class ProgressBar:
-    """Progress bar of files, bytes and the remaining time; ``make`` makes it from keywords of tqdm."""
+    """Progress bar of files, bytes and the remaining time; options are keywords of tqdm."""
 
-    def __init__(self, make: Callable[..., Any], title: str) -> None:
+    def __init__(self, title: str, **options: Any) -> None:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError as error:
+            command = "pip install 'kartothek_cube[cli]'"
+            raise ImportError(f"progress=True needs tqdm: {command}", name="tqdm") from error
         self._lock = threading.Lock()
         self._bytes = 0
         # without a least number of files, so that the time is shown as well
-        self._bar = make(total=0, desc=title, unit="file", bar_format=_FORMAT, miniters=0)
+        self._bar: Any = tqdm(total=0, desc=title, unit="file", bar_format=_FORMAT, miniters=0, **options)
         self._is_closed = threading.Event()
         threading.Thread(target=self._show_time, name="kartothek_cube_progress", daemon=True).start()
 
@@ -254,24 +259,14 @@ class ProgressBar:
 
 
 @contextmanager
-def progress_bar(title: str, progress: bool, make: Callable[..., Any] | None = None) -> Iterator[None]:
-    """Show the progress of the work within the block; ``make`` replaces tqdm, which is needed otherwise."""
+def progress_bar(title: str, progress: bool, **options: Any) -> Iterator[None]:
+    """Show the progress of the work within the block; options are keywords of tqdm."""
     if not progress:
         yield
         return
-    bar = ProgressBar(make or _tqdm(), title)
+    bar = ProgressBar(title, **options)
     try:
         with report_progress_to(bar):
             yield
     finally:
         bar.close()
-
-
-def _tqdm() -> Callable[..., Any]:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError as error:
-        command = "pip install 'kartothek_cube[cli]'"
-        raise ImportError(f"progress=True needs tqdm: {command}", name="tqdm") from error
-    make: Callable[..., Any] = tqdm
-    return make

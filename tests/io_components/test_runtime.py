@@ -8,7 +8,6 @@ from functools import partial
 
 import pandas as pd
 import pytest
-from tqdm import tqdm
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.io_components import runtime
@@ -91,7 +90,7 @@ def test_at_most_and_more_than_expected():
         threads = list(runtime.ordered_map(lambda _: threading.current_thread().name, range(4), 8))
     assert set(threads) == {threading.current_thread().name}
     screen = io.StringIO()
-    bar = runtime.ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar = runtime.ProgressBar("t", file=screen, mininterval=0)
     bar.count(5)
     bar.close()
     assert "1/1 files" in screen.getvalue()
@@ -99,7 +98,7 @@ def test_at_most_and_more_than_expected():
 
 def test_bar(store):
     screen = io.StringIO()
-    with runtime.progress_bar("query", True, partial(tqdm, file=screen, mininterval=0)):
+    with runtime.progress_bar("query", True, file=screen, mininterval=0):
         api.query_cube(CUBE, store)
     text = screen.getvalue().replace("\r", "\n")
     assert "query: 100%" in text
@@ -109,8 +108,8 @@ def test_bar(store):
 
 def test_a_bar_that_waits_shows_nothing(store):
     screen = io.StringIO()
-    bar = partial(tqdm, file=screen, mininterval=0, delay=1000, leave=False)
-    with runtime.progress_bar("query", True, bar):
+    options = {"mininterval": 0, "delay": 1000, "leave": False}
+    with runtime.progress_bar("query", True, file=screen, **options):
         api.query_cube(CUBE, store)
     assert screen.getvalue() == ""
 
@@ -157,7 +156,7 @@ def test_without_tqdm(store, monkeypatch):
 def test_the_time_moves_while_no_file_is_done(monkeypatch):
     monkeypatch.setattr(runtime, "_TICK_SECONDS", 0.01)
     screen = io.StringIO()
-    bar = runtime.ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar = runtime.ProgressBar("t", file=screen, mininterval=0)
     deadline = time.monotonic() + 30
     while screen.getvalue().count("0/0 files") < 5:
         assert time.monotonic() < deadline, screen.getvalue()

@@ -66,14 +66,12 @@ class CliContext:
 
     def open_store(self, name: str, *, create: bool) -> StoreFactory:
         """Return the factory of a store by name or URL; ``create`` permits a missing directory."""
-        from kartothek_cube.core.store import open_blobs
-
         try:
             factory = find_store(name, self.skv)
-            # the first write would create it, which hides a typo
-            directory = None if create else open_blobs(factory).missing_directory
-            if directory is not None:
+            # the first write to a local store creates its directory, which hides a typo
+            if not create and (directory := _missing_directory(factory)) is not None:
                 raise ValueError(f"no directory {directory}")
+            factory()
         except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
             usage_error(f"Could not open store {mask_store(name)}: {one_line(error)}")
         return factory
@@ -219,11 +217,10 @@ class ConfiguredStore:
     config: Mapping[str, Any] = field(repr=False)
 
     def __call__(self) -> KeyValueStore:
-        """Open the store; a missing directory is created by the first write."""
+        """Open the store."""
         from storefact import get_store
 
-        is_directory = self.config["type"] in ("hfs", "hfile", "filesystem", "fs", "file")
-        return get_store(**self.config, **({"create_if_missing": False} if is_directory else {}))
+        return get_store(**self.config)
 
 
 def find_store(name: str, skv: str) -> StoreFactory:
@@ -248,6 +245,16 @@ def find_store(name: str, skv: str) -> StoreFactory:
         expected = "expected a URL, or 'type' (hfs, s3, ...) and its parameters"
         usage_error(f"Store {name} in {skv} has no type: {expected}")
     return ConfiguredStore(config)
+
+
+def _missing_directory(factory: StoreFactory) -> str | None:
+    from kartothek_cube.core.store import open_blobs
+
+    if isinstance(factory, ConfiguredStore) and "path" in factory.config:
+        # storefact would create it
+        path = str(factory.config["path"])
+        return None if os.path.isdir(path) else path
+    return open_blobs(factory).missing_directory
 
 
 def is_path(name: str) -> bool:

@@ -136,8 +136,11 @@ def test_unknown_stores_are_named_without_secrets(error, skv):
 def test_a_missing_directory_is_not_created(error, tmp_path):
     assert f"{tmp_path}/nowhere" in error("cube", "info", store=f"hfs://{tmp_path}/nowhere")
     assert not (tmp_path / "nowhere").exists()
-    assert "no directory" in error("cube", "info", store="other")
-    assert not (tmp_path / "other").exists()
+    more = tmp_path / "more.yml"
+    more.write_text(f"other:\n  type: hfile\n  path: {tmp_path}/other\n  create_if_missing: true\n")
+    for options in ([], ["--skv", str(more)]):
+        assert "no directory" in error("cube", "info", *options, store="other")
+        assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("content", ["dataset: [", "- a\n- b\n", "dataset:\n  path: x\n", "data: 17\n", "\0"])

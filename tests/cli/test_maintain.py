@@ -23,7 +23,6 @@ from kartothek_cube.io.eager_cube import (
     extend_cube,
     query_cube,
     rollback_cube,
-    update_schema,
 )
 from tests.cli.conftest import CUBE
 
@@ -319,14 +318,6 @@ def test_compact_some(ok, url, options, partitions):
     append(url, 9.5)
     counts = json.loads(ok("cube", "compact", "--json", "--include", "seed", *options))
     assert counts["seed"]["partitions"] == partitions
-
-
-def test_compact_single_files_from_before_a_change_of_the_schema(ok, url):
-    update_schema(CUBE, url, "seed", add={"new": "int64"})
-    assert "nothing to do" in ok("cube", "compact", "--include", "seed")
-    counts = json.loads(ok("cube", "compact", "--json", "--include", "seed", "--min-files", "1"))
-    assert counts["seed"]["partitions"] == counts["seed"]["files_after"] == 2
-    assert "  - new: int64" in ok("cube", "info")
 
 
 def test_publish(ok, call, error, url):

@@ -28,10 +28,7 @@ def test_tables_and_statements_from_stdin(ok):
     "statement, expected",
     [
         ("SELECT count(*) AS n FROM cube", [{"n": 4}]),
-        ("SELECT count(*) AS n FROM cube.enrich", [{"n": 3}]),
-        ("SELECT p, sum(v1) AS s FROM cube.seed GROUP BY p HAVING s > 2", [{"p": "b", "s": 2.5}]),
         ('SELECT s.x FROM "cube"."seed" s ANTI JOIN cube.enrich e USING (x, p)', [{"x": 4}]),
-        ("SELECT x FROM cube WHERE d = '2020-01-02' AND i1 IS NULL", [{"x": 4}]),
         ("SELECT 1 AS a WHERE false", []),
     ],
 )

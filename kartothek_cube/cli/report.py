@@ -399,7 +399,8 @@ def _build_axis(keys: Keys) -> _Axis:
     ranks = np.stack([pc.rank(values, tiebreaker="dense").to_numpy() for values in keys.values()], axis=1)
     _, first, codes = np.unique(ranks, axis=0, return_index=True, return_inverse=True)
     shown = zip(*(_format_values(values.take(pa.array(first))) for values in keys.values()), strict=True)
-    return _Axis(" / ".join(keys), codes, [" / ".join(texts) for texts in shown])
+    # a column in NumPy 2.0
+    return _Axis(" / ".join(keys), codes.ravel(), [" / ".join(texts) for texts in shown])
 
 
 def build_heat_map(files: DataFiles) -> dict[str, Any] | None:

@@ -75,18 +75,6 @@ def test_java_home_is_looked_at_first(tmp_path, monkeypatch):
     assert _java_version() == 21
 
 
-def test_without_pyspark_one_sentence_says_what_to_do():
-    code = """
-import importlib.util
-find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name: None if name == "pyspark" else find_spec(name)
-import kartothek_cube.io.spark
-"""
-    result = python(code)
-    last = result.stderr.splitlines()[-1]
-    assert last == 'ImportError: pyspark is not installed: pip install "kartothek_cube[spark]"'
-
-
 def test_the_active_session_is_taken(session, monkeypatch):
     assert local_session() is session is active_session() is register()
     assert workers(session) == 2

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import ParamSpec
+from typing import ClassVar
 
 import attrs
 import pandas as pd
@@ -28,7 +28,7 @@ from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
 from kartothek_cube.io.spark._session import SessionArgument, picklable_store
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components import computed_dataset, delete_rows
-from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, with_stores
+from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
@@ -312,8 +312,6 @@ def scan_parquet(plan: PhysicalPlan, schema: StructType, session: SparkSession) 
 
 # -- façades -------------------------------------------------------------------------------------------------
 
-P = ParamSpec("P")
-
 _EXAMPLE = Example(("from kartothek_cube.io.spark import local_session", "_ = local_session(2)"))
 _TYPES = {"DataT": "SparkInput", "StoreT": "StoreInput"}
 
@@ -351,7 +349,8 @@ def _spark(name: str, operation: Callable[P, Operation[Answer]], note: str) -> C
     """The façade that runs the tasks of a job on executors."""
 
     def run(operation: Operation[Answer]) -> Answer:
-        job = with_stores(operation, picklable_store).job(_BLOCK)
+        blocksize: int | None = getattr(operation, "blocksize", _BLOCK)
+        job = with_stores(operation, picklable_store).job(blocksize)
         return executor.execute_on_spark(job, getattr(operation, "spark", None))
 
     return facade(__name__, name, operation, run, note, _TYPES, example=_EXAMPLE)
@@ -422,7 +421,9 @@ class _ComputeDataset(SessionArgument, computed_dataset.ComputeDataset[StoreInpu
 
 
 @attrs.frozen
-class _BuildColumnStatistics(SessionArgument, build_index.BuildColumnStatistics[StoreInput]): ...
+class _BuildColumnStatistics(SessionArgument, build_index.BuildColumnStatistics[StoreInput]):
+    # that of the operation: its tasks read rows
+    blocksize: ClassVar[int | None] = None
 
 
 @attrs.frozen
@@ -493,7 +494,7 @@ compute_dataset_spark = _spark(
 build_column_statistics_spark = _spark(
     "build_column_statistics_spark",
     _BuildColumnStatistics,
-    "Each task reads the columns of 1,000 files; the driver commits.",
+    "Each task reads the columns of 256 files; the driver commits.",
 )
 collect_stats_spark = _spark(
     "collect_stats_spark", _CollectStats, "Each task reads the footers of 1,000 files."

@@ -9,6 +9,7 @@ import pytest
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, verify_cube
+from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark import cube
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -38,6 +39,14 @@ def test_delete_rows(built):
     assert cube.delete_rows_spark(CUBE, built, "v1 > 8") == {"seed": {"rows_deleted": 1, "partitions": 1}}
     assert query_cube(CUBE, built)[0]["v1"].tolist() == [7, 8]
     assert verify_cube(CUBE, built).ok
+
+
+def test_column_statistics_are_read_by_tasks_of_256_files(built, monkeypatch):
+    jobs = []
+    monkeypatch.setattr("kartothek_cube.io_components.write.build_index._FILES_PER_TASK", 1)
+    monkeypatch.setattr(executor, "execute_on_spark", lambda job, spark: jobs.append(job))
+    cube.build_column_statistics_spark(CUBE, built, "v1")
+    assert [len(job.tasks) for job in jobs] == [4]
 
 
 def test_verify(built):

@@ -242,6 +242,5 @@ def update_schema(
     consistency.check_cube({**existing, name: apply(existing[name], change)}, cube)
     _check_exact(blobs, existing[name], update)
     steps = {change.uuid: lambda role: commit(blobs, change, role=role)}
-    return commit_cube(cube, blobs, steps, change.info, validate=partial(validate_cube, cube, blobs))[
-        change.uuid
-    ]
+    written = commit_cube(cube, blobs, steps, change.info, validate=partial(validate_cube, cube, blobs))
+    return written[change.uuid]

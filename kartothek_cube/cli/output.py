@@ -253,7 +253,7 @@ def _flatten(table: pa.Table, *, shorten_to_dates: bool = True) -> pa.Table:
             texts = pa.array(_json_cells(column), pa.string(), mask=column.is_null().to_numpy())
             columns[number] = pa.chunked_array([texts])
         elif pa.types.is_timestamp(column.type):
-            columns[number] = _shorten_timestamps(column, to_dates=shorten_to_dates)
+            columns[number] = shorten_timestamps(column, to_dates=shorten_to_dates)
     return arrow.replace_columns(table, columns)
 
 
@@ -287,7 +287,7 @@ def _format_interval(value: pa.MonthDayNano) -> str:
     return f"P{date}T{seconds:f}S" if seconds or not date else f"P{date}"
 
 
-def _shorten_timestamps(column: pa.ChunkedArray, *, to_dates: bool) -> pa.ChunkedArray:
+def shorten_timestamps(column: pa.ChunkedArray | pa.Array, *, to_dates: bool) -> pa.ChunkedArray | pa.Array:
     """Cast to dates if all times are midnight (without a zone), otherwise to the coarsest lossless unit."""
     zone = column.type.tz
     times = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us")]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli import context
+from kartothek_cube.cli import context, output
 from kartothek_cube.core import errors, partition, tuning
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.cube.consistency import arrow_schema
@@ -386,10 +386,8 @@ def _format_range(first: str, last: str) -> str:
 
 def _format_values(values: pa.Array) -> list[str]:
     """Format values of partition keys; timestamps at midnight become dates."""
-    if pa.types.is_timestamp(values.type) and values.type.tz is None:
-        days = values.cast(pa.date32(), safe=False)
-        if days.cast(values.type).equals(values):
-            values = days
+    if pa.types.is_timestamp(values.type):
+        values = output.shorten_timestamps(values, to_dates=True)
     texts: list[str] = pc.fill_null(values.cast(pa.string()), "null").to_pylist()
     return texts
 

@@ -14,6 +14,7 @@ import click
 from kartothek_cube.cli import context as cli
 from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, headline, label, usage_error
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
+from kartothek_cube.display import escape_controls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,7 @@ def info(state: CliContext, as_json: bool) -> None:
 def _print_columns(title: str, names: Iterable[str], types: Mapping[str, object]) -> None:
     label(title)
     for name in names:
-        click.echo(f"  - {name}: {types.get(name, 'unknown')}")
+        click.echo(escape_controls(f"  - {name}: {types.get(name, 'unknown')}"))
 
 
 def _print_dataset(name: str, dataset: DatasetMetadata, description: Mapping[str, Any]) -> None:

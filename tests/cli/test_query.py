@@ -156,13 +156,15 @@ def test_binary(call, url, form, where):
 
 def test_json_of_everything(ok, tmp_path):
     frame = pd.DataFrame({"x": [1, 2], "p": "ä", "v1": [[1, 2], None], "v3": ['a"b\n', "\x1b[31m"]})
+    frame["\x1b[32m"] = 1
     frame["v2"] = pd.to_datetime(["2020-01-01 01:02:03.000004", None])
     build_cube(frame, Cube(["x"], ["p"], "odd"), f"hfs://{tmp_path}/store")
     assert json.loads(ok("odd", "query", "-o", "json")) == [
-        {"p": "ä", "v1": [1, 2], "v2": "2020-01-01T01:02:03.000004", "v3": 'a"b\n', "x": 1},
-        {"p": "ä", "v1": None, "v2": None, "v3": "\x1b[31m", "x": 2},
+        {"\x1b[32m": 1, "p": "ä", "v1": [1, 2], "v2": "2020-01-01T01:02:03.000004", "v3": 'a"b\n', "x": 1},
+        {"\x1b[32m": 1, "p": "ä", "v1": None, "v2": None, "v3": "\x1b[31m", "x": 2},
     ]
     assert json.loads(ok("odd", "query", "-o", "json", "--where", "x > 9")) == []
+    assert r"  - \x1b[32m: int64" in ok("odd", "info")
     table = ok("odd", "query", "-o", "table")
     assert "\x1b" not in table
     assert r"\x1b[31m" in table

@@ -71,7 +71,7 @@ def compare(actual: Any, expect: Mapping[str, Any]) -> str | None:
         return f"{len(actual)} frames instead of {len(expected)}"
     order = {name: expect[name] for name in ("row_order", "column_order")}
     same = functools.partial(_compare_tables, **order)
-    return (_compare_in_order if expect["frame_order"] else _compare_in_any_order)(actual, expected, same)
+    return _compare_all(actual, expected, same, in_order=expect["frame_order"])
 
 
 def _compare_tables(got: Any, exp: Any, **order: bool) -> str | None:
@@ -81,17 +81,14 @@ def _compare_tables(got: Any, exp: Any, **order: bool) -> str | None:
     return next((f"table {table!r}: {why}" for table, why in reasons if why), None)
 
 
-def _compare_in_order(actual: Frames, expected: Frames, same: Callable[..., str | None]) -> str | None:
-    reasons = (same(got, exp) for got, exp in zip(actual, expected))
-    return next((f"frame {i}: {why}" for i, why in enumerate(reasons) if why), None)
-
-
-def _compare_in_any_order(actual: Frames, expected: Frames, same: Callable[..., str | None]) -> str | None:
+def _compare_all(
+    actual: Frames, expected: Frames, same: Callable[..., str | None], *, in_order: bool
+) -> str | None:
     todo = list(actual)
     for i, exp in enumerate(expected):
-        reasons = [same(got, exp) for got in todo]
+        reasons = [same(got, exp) for got in (todo[:1] if in_order else todo)]
         if None not in reasons:
-            return f"expected frame {i} is not in the result; nearest: {reasons[0]}"
+            return f"frame {i}: {reasons[0]}"
         del todo[reasons.index(None)]
     return None
 

@@ -20,20 +20,8 @@ from kartothek_cube.cli import context as cli
 from kartothek_cube.cli import output
 from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
-from kartothek_cube.core.cube import consistency, discover
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetExistsError, check_names, format_count
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.transforms import parse_transform
 from kartothek_cube.display import escape_controls, plain_text_table
-from kartothek_cube.io import eager, eager_cube
-from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
-from kartothek_cube.io_components.maintenance.rollback import check_rollback
-from kartothek_cube.io_components.publication.delta_log import list_log
-from kartothek_cube.io_components.runtime import bytes_text
-from kartothek_cube.io_components.write.adopt import AdoptDataset
 
 option = cli.option
 
@@ -69,6 +57,9 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
 
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
+    from kartothek_cube.core.cube import consistency
+    from kartothek_cube.io import eager, eager_cube
+
     check_names("", "dataset", [dataset], state.datasets)
     metadata = state.datasets[dataset]
     selected = cli.match(columns, consistency.get_dataset_columns(metadata), "column")
@@ -105,6 +96,10 @@ def copy(
     state: CliContext, names: list[str], tgt_store: str, overwrite: bool, cleanup: bool, yes: bool
 ) -> None:
     """Copy the cube to another store."""
+    from kartothek_cube.core.cube import discover
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.maintenance.copy import CopyCube
+
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
     if not names:
@@ -199,6 +194,12 @@ def adopt(
     SOURCE is a directory of Parquet files or its URL, the directory of a Delta table, or the metadata file of
     an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
     """
+    from kartothek_cube.core.cube import discover
+    from kartothek_cube.core.cube.cube import Cube
+    from kartothek_cube.core.transforms import parse_transform
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.write.adopt import AdoptDataset
+
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
         keys = [parse_transform(column) for column in split_names(partitions)]
@@ -238,6 +239,8 @@ def adopt(
 @cli.yes_option
 def delete(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the cube or some of its datasets."""
+    from kartothek_cube.io import eager_cube
+
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
@@ -262,6 +265,8 @@ def changes(state: CliContext, names: list[str], since: str | None, as_json: boo
 
     The token of the newest state comes last: --since TOKEN lists what has changed later.
     """
+    from kartothek_cube.io import eager_cube
+
     earlier = None if since is None else cli.parse_as_of(since, "--since")
     changes = eager_cube.list_cube_changes(state.cube, state.store, earlier, datasets=names)
     if as_json:
@@ -295,6 +300,8 @@ def compute(
 
     The module is in the current directory, or installed.
     """
+    from kartothek_cube.io import eager_cube
+
     compute = partial(
         eager_cube.compute_dataset,
         _import_function(function),
@@ -326,6 +333,8 @@ def _import_function(name: str) -> Callable[..., Any]:
 @cli.pass_state
 def lineage(state: CliContext, openlineage: bool) -> None:
     """Show from which versions each dataset was computed, by which job, and which are stale."""
+    from kartothek_cube.io import eager_cube
+
     lineage = eager_cube.lineage_cube(state.cube, state.store)
     if openlineage:
         cli.print_json(lineage.to_openlineage(cli.mask_store(state.store_name)))
@@ -356,6 +365,8 @@ def delete_rows(
 
     The replaced files stay in the store until the next cleanup.
     """
+    from kartothek_cube.io import eager_cube
+
     cube, store, conditions = state.cube, state.store, [text for text in where if text.strip()]
     if bool(conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
@@ -386,6 +397,8 @@ def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> Non
     FILE is one of --stage, or a pickle of what a write with publish=False returned. A pickle can run
     any code: pass files of your own jobs only.
     """
+    from kartothek_cube.io import eager_cube
+
     if publish and discard:
         usage_error("Pass either --publish or --discard")
     write = cli.read_staged(file)
@@ -417,6 +430,9 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     Overwrites, removals and failed writes leave such files behind. States stay readable until they were
     replaced longer ago than the retention.
     """
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.maintenance import garbage
+
     retention = _parse_duration(retention_text)
     blobs, young = cli.list_garbage_by_age(state.cube, state.store, retention)
     files, n_states = cli.describe_garbage(blobs), garbage.count_states(blob.key for blob in blobs)
@@ -472,12 +488,15 @@ def compact(
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
+    from kartothek_cube.io.eager_cube import compact_cube
+
     with state.progress("compact"):
-        counts = eager_cube.compact_cube(state.cube, state.store, where or None, names, min_files=min_files)
+        counts = compact_cube(state.cube, state.store, where or None, names, min_files=min_files)
     _print_counts(counts, as_json, _describe_compaction)
 
 
 def _describe_compaction(count: Counts) -> str:
+    from kartothek_cube.io_components.runtime import bytes_text
 
     if not count["partitions"]:
         return "nothing to do"
@@ -503,6 +522,8 @@ def publish(state: CliContext, /, names: list[str], as_json: bool, **options: An
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
+    from kartothek_cube.io import eager_cube
+
     with state.progress("publish"):
         counts = eager_cube.publish_cube(state.cube, state.store, names, **options)
     _print_counts(counts, as_json, _describe_publication)
@@ -513,6 +534,10 @@ def publish(state: CliContext, /, names: list[str], as_json: bool, **options: An
 @cli.yes_option
 def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the logs of the published tables. The datasets stay."""
+    from kartothek_cube.core.store import open_blobs
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.publication.delta_log import list_log
+
     blobs = open_blobs(state.store)
     published = [name for name in names if list_log(blobs, state.cube.ktk_dataset_uuid(name))]
     cli.confirm(f"Unpublish {', '.join(published)} of cube {state.prefix}?", yes or not published)
@@ -550,6 +575,10 @@ def history(
     Older states are kept until a cleanup with a shorter retention; --keep sets a number of states that each
     cleanup keeps.
     """
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
+    from kartothek_cube.io_components.maintenance.rollback import check_rollback
+
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])
     if keep is not None:

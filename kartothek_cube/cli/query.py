@@ -20,15 +20,12 @@ from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.cube.conditions import parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube, list_cubes
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.io.eager_cube import explain_query, query_cube
-from kartothek_cube.io.sql import connect
-from kartothek_cube.io_components import arrow_dataset, runtime
-from kartothek_cube.io_components.query import executor, logical_plan
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query
 
 if TYPE_CHECKING:
     import duckdb
     from prompt_toolkit.history import History
+
+    from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 
 T = TypeVar("T")
 
@@ -84,6 +81,9 @@ def query(
     quote, one of these words, or in a list a comma, or begins or ends with a blank; within them, a quote is
     written twice.
     """  # noqa: D301 - "\b" keeps the lines of a paragraph as they are
+    from kartothek_cube.io_components.query import executor, logical_plan
+    from kartothek_cube.io_components.query.physical_plan import plan_query
+
     # an empty text is a value: no columns
     has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))
     if not has_options and cli.is_interactive():
@@ -140,6 +140,8 @@ def _parse_columns(text: str | None, types: dict[str, pa.DataType]) -> list[str]
 
 def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
     """Print the plan of a query, as JSON or as text that is no wider than the terminal."""
+    from kartothek_cube.io.eager_cube import explain_query
+
     explanation = explain_query(state.cube, state.store, **arguments)
     if output == "json":
         cli.print_json(explanation.to_dict())
@@ -149,6 +151,9 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
 
 def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> Iterator[pa.Table]:
     """Yield the rows; partition by partition, in bounded memory, unless they are sorted as a whole."""
+    from kartothek_cube.io_components import arrow_dataset, runtime
+    from kartothek_cube.io_components.query import executor
+
     if limit is not None and plan.groups is None:
         yield executor.run_table(plan, limit)
         return
@@ -179,6 +184,8 @@ def _show_progress(state: CliContext, title: str, tables: Iterator[pa.Table]) ->
 
 def _query_interactively(state: CliContext) -> None:
     """Prompt for a query, run it and open a shell, repeatedly until Ctrl-D."""
+    from kartothek_cube.io.eager_cube import query_cube
+
     embed = _make_shell()
     datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
     types = column_types(datasets)
@@ -267,6 +274,8 @@ def _is_blank(statement: str) -> bool:
 
 def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
     """Open the cube, or all cubes of the store that have a seed."""
+    from kartothek_cube.io.sql import connect
+
     connection = None
     if state.prefix:
         moment = None if as_of is None else cli.parse_as_of(as_of, "--as-of")

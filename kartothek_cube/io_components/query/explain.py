@@ -328,16 +328,15 @@ def _estimate_bytes(files: DatasetFiles, blobs: BlobStore) -> tuple[int, int | N
 
 def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> float:
     """Share of the needed columns, and of what is no column (footers), in the bytes of files."""
-    total, needed, stored = 0, 0, set(columns)
+    total = unneeded = 0
     for key in keys:
         footer, size = read_footer(blobs, key)
-        for group in range(footer.num_row_groups):
-            chunks = map(footer.row_group(group).column, range(footer.num_columns))
-            needed -= sum(
-                chunk.total_compressed_size
-                for chunk in chunks
-                if stored.isdisjoint((chunk.path_in_schema, chunk.path_in_schema.partition(".")[0]))
-            )
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        chunks = [group.column(position) for group in groups for position in range(footer.num_columns)]
         total += size
-        needed += size
-    return needed / total if total else 1.0
+        unneeded += sum(
+            chunk.total_compressed_size
+            for chunk in chunks
+            if {chunk.path_in_schema, chunk.path_in_schema.partition(".")[0]}.isdisjoint(columns)
+        )
+    return 1 - unneeded / total if total else 1.0

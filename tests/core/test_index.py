@@ -763,6 +763,14 @@ def test_indices_are_small_when_pickled_and_shown():
 # entries of a condition
 
 
+def stored_index(columns, column="x"):
+    """An index in a file, of which nothing is in memory, and its store."""
+    index, blobs = ExplicitSecondaryIndex(column, columns), open_blobs("hmemory://")
+    index.store(blobs, "u")
+    caching.clear()
+    return index.unload(), blobs
+
+
 @pytest.fixture
 def groups_of_two(monkeypatch):
     monkeypatch.setattr(index_file, "_VALUES_PER_GROUP", 2)
@@ -775,21 +783,14 @@ def test_the_row_groups_of_a_condition_have_all_entries_that_match(name, data, g
     cells = data.draw(st.lists(st.sampled_from(KINDS[name].cells), max_size=8, unique_by=repr))
     columns = IndexColumns.from_pairs(pa.array(cells, KINDS[name].dtype), map(str, range(len(cells))))
     first, second = data.draw(literals(name)), data.draw(literals(name))
-    blobs = open_blobs("hmemory://")
-    key = ExplicitSecondaryIndex(name, columns).store(blobs, "u")
-    stored = ExplicitSecondaryIndex(name, index_storage_key=key, dtype=columns.values.type)
-    caching.clear()
+    stored, blobs = stored_index(columns, name)
     part = load_index(stored, blobs, AnyOf((first, ("another", "==", 1), second)))
     for _, op, value in (first, second):
         assert part.eval_operator(op, value) == stored.load(blobs).eval_operator(op, value)
 
 
 def test_a_condition_on_a_large_index_reads_few_of_its_entries(groups_of_two):
-    columns = IndexColumns.from_pairs(pa.array(range(10)), list("abcdefghij"))
-    blobs = open_blobs("hmemory://")
-    key = ExplicitSecondaryIndex("x", columns).store(blobs, "u")
-    stored = ExplicitSecondaryIndex("x", index_storage_key=key, dtype=pa.int64())
-    caching.clear()
+    stored, blobs = stored_index(IndexColumns.from_pairs(pa.array(range(10)), list("abcdefghij")))
 
     def read(literal):
         return load_index(stored, blobs, literal).columns_data.values.to_pylist()
@@ -821,11 +822,9 @@ def test_a_row_group_is_parsed_once(groups_of_two, monkeypatch):
 
 
 def test_bounds_of_other_writers_are_not_trusted(groups_of_two, monkeypatch):
-    columns = IndexColumns.from_pairs(pa.array(range(4)), list("abcd"))
-    content = index_file.render_index("x", columns).replace(b"parquet-cpp-arrow", b"another-cpp-arrow")
-    blobs = open_blobs("hmemory://")
-    blobs.put("u/indices/x/1", content)
-    stored = ExplicitSecondaryIndex("x", index_storage_key="u/indices/x/1", dtype=pa.int64())
+    stored, blobs = stored_index(IndexColumns.from_pairs(pa.array(range(4)), list("abcd")))
+    key = stored.index_storage_key
+    blobs.put(key, blobs.get(key).replace(b"parquet-cpp-arrow", b"another-cpp-arrow"))
     assert len(load_index(stored, blobs, ("x", "==", 3)).columns_data) == 4
 
 

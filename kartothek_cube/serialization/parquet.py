@@ -190,7 +190,7 @@ def _stored_index(file: pq.ParquetFile, *, is_filtered: bool) -> tuple[pa.Field,
         table = old_parquet.cast_times(file.read([listed], use_threads=False), file.metadata)
         values = pandas_conversion.from_file(table).column(0)
     elif isinstance(listed, dict) and listed.get("kind") == "range":
-        bounds = [bound for bound in (listed.get("start"), listed.get("step")) if type(bound) is int]
+        bounds = [n for n in map(listed.get, ("start", "step")) if type(n) is int and abs(n) < 1 << 62]
         start, step = bounds if len(bounds) == 2 else (0, 1)
     else:
         name = None

@@ -111,6 +111,7 @@ def test_files_of_pandas_itself(memory, df, read):
         '{"index_columns": [["x"]], "columns": [1]}',
         '{"index_columns": [{"kind": "range", "start": "a", "step": null}]}',
         '{"index_columns": [{"kind": "range", "start": true, "step": true}]}',
+        '{"index_columns": [{"kind": "range", "start": 9223372036854775808, "step": 1}]}',
         '{"index_columns": ["x", "y"]}',
         json.dumps({"index_columns": [{"kind": "range", "start": 0, "step": 1, "name": 5}]}),
     ],

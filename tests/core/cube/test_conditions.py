@@ -57,43 +57,38 @@ BUILDERS = [
 ]
 
 
-@pytest.mark.parametrize("op", COMPARISONS)
-def test_comparison_builds_a_condition(op):
-    compare, cls = COMPARISONS[op]
-    condition = compare(C("x"), 1)
-    assert type(condition) is cls
-    assert condition == cls("x", 1)
-    assert (condition.column, condition.value, condition.OP, cls.OP) == ("x", 1, op, op)
-    assert condition.active is True
-    assert condition.predicate_part == [("x", op, 1)]
-    assert str(condition) == f"x {op} 1"
+LISTS = [(1, (1,)), ("ab", ("ab",)), ([2, 1, 2], (2, 1, 2)), (None, ()), ((i for i in "ba"), ("b", "a"))]
+INTERVALS = [
+    *((1, 2, [("x", ">=", 1), ("x", "<", 2)]), (None, None, [])),
+    *((1, None, [("x", ">=", 1)]), (None, 2, [("x", "<", 2)])),
+]
 
 
 @pytest.mark.parametrize(
-    "values, expected",
-    [(1, (1,)), ("ab", ("ab",)), ([2, 1, 2], (2, 1, 2)), (None, ()), ((i for i in "ba"), ("b", "a"))],
-)
-def test_isin(values, expected):
-    condition = C("x").isin(values)
-    assert condition == IsInCondition("x", expected)
-    assert condition.predicate_part == [("x", "in", expected)]
-    assert str(condition) == f"x in {expected}"
-    assert condition.active is True
-
-
-@pytest.mark.parametrize(
-    "start, stop, part",
+    "condition, expected, part, text",
     [
-        *((1, 2, [("x", ">=", 1), ("x", "<", 2)]), (None, None, [])),
-        *((1, None, [("x", ">=", 1)]), (None, 2, [("x", "<", 2)])),
+        *(
+            (compare(C("x"), 1), cls("x", 1), [("x", op, 1)], f"x {op} 1")
+            for op, (compare, cls) in COMPARISONS.items()
+        ),
+        *((C("x").isin(given), IsInCondition("x", v), [("x", "in", v)], f"x in {v}") for given, v in LISTS),
+        *(
+            (
+                C("x").in_interval(a, b),
+                InIntervalCondition("x", start=a, stop=b),
+                part,
+                f"x.in_interval({a}, {b})",
+            )
+            for a, b, part in INTERVALS
+        ),
     ],
 )
-def test_interval(start, stop, part):
-    condition = C("x").in_interval(start, stop)
-    assert condition == InIntervalCondition("x", start=start, stop=stop)
+def test_columns_build_conditions(condition, expected, part, text):
+    assert type(condition) is type(expected)
+    assert condition == expected
     assert condition.predicate_part == part
     assert condition.active is bool(part)
-    assert str(condition) == f"x.in_interval({start}, {stop})"
+    assert str(condition) == text
 
 
 NO_VALUES = [

@@ -6,6 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from storefact import get_store_from_url
 
@@ -259,6 +260,12 @@ def test_defaults_as_text_and_missing_values(store, dtype, given, expected):
     api.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": given})
     [table] = api.query_cube_arrow(CUBE, store)
     assert table.column("n").to_pylist() == [expected] * 3
+
+
+def test_filters_of_arrow_on_a_column_that_conditions_cannot_compare(store):
+    api.update_schema(CUBE, store, add={"n": pa.duration("us")}, defaults={"n": datetime.timedelta(1)})
+    is_positive = pc.field("n") > pa.scalar(datetime.timedelta(0))
+    assert api.cube_dataset(CUBE, store).to_table(filter=is_positive).num_rows == 3
 
 
 def test_conditions_on_added_columns(store):

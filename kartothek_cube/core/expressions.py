@@ -658,6 +658,8 @@ def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) 
     """Mask of the rows of an encoded column: distinct values are compared, codes are looked up."""
     values = array.dictionary
     matches = literal_mask(values, op, value, column).take(array.indices)
+    if not matches.null_count:
+        return matches
     return matches.fill_null(literal_mask(pa.nulls(1, values.type), op, value, column)[0])
 
 

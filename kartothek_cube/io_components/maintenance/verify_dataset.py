@@ -568,8 +568,8 @@ def _check_file(
         # the file has another type, which is reported already
         with suppress(pa.ArrowException):
             dtype = context.schema.field(column).type
-            values = table.column(column).cast(dtype)
-            entries[column] = table_writer.index_entries(values, first, labels, dtype)
+            own = table.column(column).cast(dtype)
+            entries[column] = table_writer.index_entries(own, first, labels, dtype)
     columns = [context.schema.field(c) for c in pruning.statistics_columns(dataset.metadata) if c in present]
     if columns:
         with suppress(pa.ArrowException):

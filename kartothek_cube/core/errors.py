@@ -399,6 +399,8 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
 class ContractViolationError(KartothekCubeError, ValueError):
     """Rows break a rule of the contract of their dataset; nothing was committed.
 
+    The parameters are attributes as well.
+
     Parameters
     ----------
     dataset
@@ -411,13 +413,6 @@ class ContractViolationError(KartothekCubeError, ValueError):
         Some of the rows.
     detail
         What was found, if rows do not show it.
-
-    Attributes
-    ----------
-    dataset, rule : str
-    count, n_rows : int
-    examples : tuple of dict
-    detail : str
 
     Examples
     --------

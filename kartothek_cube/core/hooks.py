@@ -94,10 +94,9 @@ _IS_CALLING: ContextVar[bool] = ContextVar("_IS_CALLING", default=False)
 
 
 def on_commit(function: Callable[[CommitEvent], object]) -> Hook[CommitEvent]:
-    """Call a function after each commit of this process, once it is visible.
+    """Call a function after each commit of this process, once it is acknowledged and visible.
 
-    An operation on several datasets of a cube is one commit. Deletions and cleanups are none; nor is the undo
-    of a commit that does not fit what another writer has committed at the same moment. An exception of
+    An operation on several datasets of a cube is one commit. Deletions and cleanups are none. An exception of
     the function is a ``HookWarning``; the commit is done. Commits and queries of the function itself call no
     functions. With dask, the process that runs the last task commits, which is a worker of a cluster; with
     functions of Spark, it is the driver. The data source of Spark commits in a process of its own.

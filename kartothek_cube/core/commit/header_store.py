@@ -291,6 +291,8 @@ class CommitReceipt:
     final: bytes = b""
     #: rows that the commit has added, for hooks; None if that is not known
     rows: int | None = None
+    #: whether the base is the new state, as the answer to the commit was lost
+    is_landed: bool = False
 
 
 def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:

@@ -52,8 +52,14 @@ class Decision:
                 raise OperationAborted(self.operation)
 
 
+class Single(Enum):
+    """The part of the only commit of an operation, which calls the hooks of commits."""
+
+    SINGLE = "single"
+
+
 #: role of a commit in an operation; None if it is an operation of its own
-Role = Participation | Decision | None
+Role = Participation | Decision | Single | None
 
 
 class OperationAborted(Exception):

@@ -79,17 +79,15 @@ def commit(
             break
     if result is None:
         raise errors.ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
-    receipt = attrs.evolve(result[1], rows=change.rows)
+    receipt = attrs.evolve(result[1], rows=change.rows, is_landed=is_landed)
     if role is None and hooks.COMMIT_HOOKS:
-        announce_commit(change.info, [receipt], is_landed=is_landed)
+        announce_commit(change.info, [receipt])
     return result[0], receipt
 
 
-def announce_commit(
-    info: history.OperationInfo | None, receipts: Sequence[CommitReceipt], *, is_landed: bool = False
-) -> None:
-    """Call hooks, unless nothing was committed: a commit whose answer was lost has landed."""
-    if not hooks.COMMIT_HOOKS or not (is_landed or any(r.header != r.base.header for r in receipts)):
+def announce_commit(info: history.OperationInfo | None, receipts: Sequence[CommitReceipt]) -> None:
+    """Call hooks, unless nothing was committed."""
+    if not hooks.COMMIT_HOOKS or not any(r.is_landed or r.header != r.base.header for r in receipts):
         return
     info, versions, n_added, n_removed = info or history.OperationInfo(), {}, 0, 0
     for receipt in receipts:
@@ -297,7 +295,8 @@ def commit_state(
             version = history.make_version(replaced, blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
         has_tombstones = collections != header_store.tombstone_entries(new.metadata)
-        if source_header is not None and not has_tombstones and base.old is None and role is None:
+        is_alone = base.old is None and not isinstance(role, Participation | Decision)
+        if source_header is not None and not has_tombstones and is_alone:
             header = source_header
         else:
             if source_header is not None:

@@ -189,16 +189,12 @@ def _without_hidden(base: BaseState) -> BaseState:
 
 def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, replaces: bool) -> BaseState:
     """The base of a commit on top of an aborted operation."""
+    state = None
     try:
         state = load_before(blobs, base.uuid, participation)
-    except KeyError as error:
+    except (KeyError, errors.CorruptDatasetError) as error:
         if not replaces:
-            raise errors.CorruptDatasetError(
-                base.header_key,
-                f"the state of dataset {base.uuid!r} before an operation that has failed is gone ({error}): "
-                "other software may have deleted it. Write the dataset again with overwrite=True",
-            ) from error
-        state = None
+            raise lost_before(base.uuid, participation, error) from error
     before = None if state is None else header.participation_of(state.extra)
     before = None if before is None else before.settle()
     return attrs.evolve(base, state=state, participation=before, aborted=participation)
@@ -212,6 +208,16 @@ def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> Da
     return history.load_snapshot(uuid, blobs, participation.before)
 
 
+def lost_before(uuid: str, participation: Participation, error: Exception) -> errors.CorruptDatasetError:
+    """The error for a state before an operation that is gone or damaged."""
+    return errors.CorruptDatasetError(
+        participation.before or "",
+        f"the state of dataset {uuid!r} before an operation that has failed cannot be read ({error}): "
+        "other software may have deleted it. Restore it from a backup, or delete the header of the dataset "
+        "and write it again",
+    )
+
+
 def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata:
     """The newest state of a dataset, or the one before an operation that has not committed."""
     committed = resolve_pending(blobs, state)
@@ -222,6 +228,7 @@ def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
 
 def resolve_pending(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata | None:
     """The same, also of a hidden dataset; None if an operation creates it that has not committed."""
+    seen = None
     for _ in attempts():
         participation = pending_participation(state)
         if participation is None:
@@ -230,8 +237,11 @@ def resolve_pending(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
             return state
         try:
             return load_before(blobs, state.uuid, participation)
-        except KeyError:
+        except KeyError as error:
+            if participation.operation == seen:
+                raise lost_before(state.uuid, participation, error) from error
             # the operation was committed or aborted since
+            seen = participation.operation
             state = DatasetMetadata.load_from_store(state.uuid, blobs)
     raise errors.ConcurrentWriteError(state.uuid)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ref
 
 from kartothek_cube.core import arguments, caching, errors, naming, transforms
-from kartothek_cube.core.commit.operation import Status, is_hidden, load_before, status_of
+from kartothek_cube.core.commit.operation import Status, is_hidden, load_before, lost_before, status_of
 from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase, DatasetsById
@@ -244,10 +244,10 @@ class _ListedDatasets:
                 try:
                     resolved[uuid] = load_before(self.blobs, uuid, participation)
                     continue
-                except KeyError:
+                except KeyError as error:
                     # the operation was committed, or aborted, since
-                    self._read_again(coordinator)
-                    self._read_again(uuid)
+                    if not (self._read_again(coordinator) | self._read_again(uuid)):
+                        raise lost_before(uuid, participation, error) from error
                     unchanged = False
                     continue
             # Twice the same: other software wrote or deleted it, which counts as an operation of its own.

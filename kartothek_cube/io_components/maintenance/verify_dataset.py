@@ -281,14 +281,20 @@ def plan_verify(
     headers = [key for key in naming.header_keys(uuid) if blobs.exists(key)]
     problems = [_other_header_problem(uuid, headers, blobs)] if len(headers) > 1 else []
     try:
-        dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+        problems += _operation_problems(
+            DatasetMetadata.load_from_store(uuid, blobs, load_schema=False), blobs
+        )
+        visible = _load_visible(uuid, blobs, load_schema=False)
     except errors.DatasetNotFoundError:
         raise
     except (errors.CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))))
-    problems += [*_history_problems(dataset, blobs), *_operation_problems(dataset, blobs)]
+    if visible is None:
+        return VerifyPlan(uuid, tuple(problems))
+    dataset = visible
+    problems += _history_problems(dataset, blobs)
     try:
-        dataset = DatasetMetadata.load_from_store(uuid, blobs)
+        dataset = _load_visible(uuid, blobs) or dataset
     except (errors.CorruptDatasetError, KeyError) as error:
         schema = recover_schema(dataset, blobs) if isinstance(error, KeyError) else None
         if schema is None:
@@ -318,6 +324,16 @@ def plan_verify(
     return VerifyPlan(uuid, tuple(problems), dataset, context, present)
 
 
+def _load_visible(uuid: str, blobs: BlobStore, *, load_schema: bool = True) -> DatasetMetadata | None:
+    """The state that readers see; None if an operation creates the dataset that has not committed."""
+    newest = DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+    try:
+        return operation.resolve_pending(blobs, newest)
+    except (errors.CorruptDatasetError, NotImplementedError):
+        # of the coordinator, or of the state before: problems of their own
+        return newest
+
+
 def _find_files(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], PartitionTable]:
     """Files that do not exist, or belong to several partitions; and the partitions whose file exists."""
     stored = pa.array([blob.key for blob in blobs.list(f"{dataset.uuid}/")], pa.string())
@@ -331,8 +347,8 @@ def _find_files(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Proble
             present = dataset.partition_table.filter(exists)
     if missing:
         # a commit may have replaced them, and a cleanup deleted them, since the header was read
-        newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
-        referenced = set(dataset_files.data_keys(newest))
+        newest = _load_visible(dataset.uuid, blobs, load_schema=False)
+        referenced = set() if newest is None else set(dataset_files.data_keys(newest))
         # a file system that ignores case may list a file in the case of another partition
         missing = [key for key in missing if key in referenced and not (blobs.is_local and blobs.exists(key))]
     text = "the header refers to this file, but it does not exist"
@@ -408,6 +424,10 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
                 "an operation on several datasets has not committed: its writer has died, or is at work; "
                 "readers see the state before it"
             )
+            try:
+                operation.resolve_pending(blobs, dataset)
+            except errors.CorruptDatasetError as error:
+                yield Problem(uuid, "header", error.key, str(error))
         elif coordinator is None or coordinator.lineage != participation.lineage:
             text = (
                 f"other software has written or deleted {participation.coordinator} since an operation on "
@@ -420,14 +440,10 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
 
 def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     """A published table that shows another state, or files that do not exist any more."""
-    try:
-        state = operation.committed_state(blobs, dataset)
-    except (errors.DatasetNotFoundError, errors.CorruptDatasetError, NotImplementedError):
-        # created by an operation that has not committed, or of a coordinator that cannot be read: problems of
-        # their own
+    if operation.is_hidden(dataset):
         return
     try:
-        table = find_publication(blobs, state)
+        table = find_publication(blobs, dataset)
         if table is not None and not table.is_current:
             text = "the published table shows another state of the dataset than the newest one"
             yield Problem(dataset.uuid, "publication", table.key, text)

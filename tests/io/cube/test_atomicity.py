@@ -18,9 +18,10 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core import caching, clock, errors
 from kartothek_cube.core.commit import atomic, header_store, operation
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager import copy_dataset
+from kartothek_cube.io.eager import copy_dataset, verify_dataset
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
@@ -256,6 +257,63 @@ def test_it_is_finished_off(store, write, finish):
     pd.testing.assert_frame_equal(answer(store), before)
     api.cleanup_cube(CUBE, store)
     pd.testing.assert_frame_equal(answer(store), before)
+
+
+def uncommitted_files(store, names) -> set[str]:
+    """Data files that only the newest headers of datasets have, which readers do not see."""
+    newest = (DatasetMetadata.load_from_store(f"cube++{name}", store) for name in names)
+    stored = {key for dataset in newest for key in data_keys(dataset)}
+    return stored.difference(*map(data_keys, api.discover_datasets_unchecked("cube", store).values()))
+
+
+@pytest.mark.parametrize("write", ["append", "update", "extend"])
+def test_files_of_an_operation_that_has_not_committed_may_be_missing(store, write):
+    """As those of a header that a server has put after its writer had given up, and had deleted the files."""
+    before = answer(store)
+    assert die(store, WRITES[write], 2)
+    problems = api.verify_cube(CUBE, store).problems
+    unfinished = {problem.dataset for problem in problems if problem.kind == "unfinished-operation"}
+    deleted = uncommitted_files(store, [uuid.removeprefix("cube++") for uuid in unfinished])
+    assert len(unfinished) == 2 and deleted
+    for key in deleted:
+        store._dstore.delete(key)
+    pd.testing.assert_frame_equal(answer(store), before)
+    kinds = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
+    assert kinds <= {"unfinished-operation", "schema-pending"}
+    for uuid in unfinished:
+        assert {p.kind for p in verify_dataset(uuid, store).problems} <= kinds
+    assert api.repair_cube(CUBE, store).ok
+    pd.testing.assert_frame_equal(answer(store), before)
+
+
+def test_a_missing_file_of_the_state_before_an_operation_is_a_problem(store):
+    (key, *_) = sorted(data_keys(DatasetMetadata.load_from_store("cube++first", store)))
+    assert die(store, WRITES["update"], 2)
+    store._dstore.delete(key)
+    missing = [p.key for p in api.verify_cube(CUBE, store).problems if p.kind == "missing-file"]
+    assert missing == [key]
+
+
+@pytest.mark.parametrize("damage", [lambda s, key: s.delete(key), lambda s, key: s.put(key, b"{")])
+def test_a_state_before_an_operation_that_cannot_be_read(store, damage):
+    """A cleanup of kartothek 5.3 deletes it."""
+    api.keep_cube_history(CUBE, store, 0)
+    assert die(store, WRITES["append"], 1)
+    (before,) = [k for k in keys(lambda: store) if k.startswith("cube++first") and k.endswith(".before")]
+    damage(store._dstore, before)
+    for read in (
+        lambda: answer(store),
+        lambda: read_table("cube++first", store),
+        lambda: api.append_to_cube(data(2), CUBE, store),
+    ):
+        with pytest.raises(errors.CorruptDatasetError, match="before"):
+            read()
+    found = {(p.kind, p.key) for p in api.verify_cube(CUBE, store).problems}
+    assert found == {("header", before), ("unfinished-operation", f"cube++first{HEADER}json")}
+    store._dstore.delete(f"cube++first{HEADER}json")
+    api.build_cube(data(3), CUBE, store, overwrite=True)
+    assert values(store) == [3]
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize("moment", ["_delete_files", "_delete_tombstoned"])

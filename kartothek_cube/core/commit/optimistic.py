@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, expressions, history, hooks, naming, pruning
 from kartothek_cube.core import schema as schemas
+from kartothek_cube.core.arrow import to_numpy
 from kartothek_cube.core.commit import change as changes
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import WriteMode
@@ -195,9 +196,13 @@ def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
 
 def _load_indices(blobs: BlobStore, state: DatasetMetadata, change: changes.ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
-        # the partitions were found by a listing, which shows the files of this very change already
+        # the partitions were found by a listing, which shows the files of this very change already, also those
+        # of other attempts of its tasks
         table = state.partition_table
-        state = state.copy(partitions=table.filter(change.added.positions(table.labels) < 0))
+        own = change.added.positions(table.labels) >= 0
+        if change.write_id:
+            own |= to_numpy(pc.match_substring(table.labels, change.write_id))
+        state = state.copy(partitions=table.filter(~own))
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:
         touched = set()
@@ -224,7 +229,8 @@ def is_committed(state: DatasetMetadata | None, change: changes.ChangeSet) -> bo
         last = changes.last_batch(state, change.batch[0])
         if last is not None and last >= change.batch[1]:
             return True
-    if not len(change.added):
+    if not len(change.added) or not state.explicit_partitions:
+        # a listing finds files that are not committed
         return False
     if change.write_id and pc.any(pc.match_substring(state.partition_table.labels, change.write_id)).as_py():
         return True

@@ -375,7 +375,9 @@ def _delete_untracked(blobs: BlobStore, uuid: str, keys: Iterable[str]) -> None:
     untracked = set(keys)
     with suppress(errors.DatasetNotFoundError):
         dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-        untracked.difference_update(dataset_files.data_keys(dataset))
+        # else they were found by a listing, not by a header
+        if dataset.explicit_partitions:
+            untracked.difference_update(dataset_files.data_keys(dataset))
         # An engine may repeat the tasks of a commit whose files others have replaced since. A state is
         # archived before its header is replaced, so the header is read first.
         for blob in blobs.list(history.history_folder(uuid)) if untracked else ():

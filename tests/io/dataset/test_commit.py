@@ -11,6 +11,8 @@ from storefact import get_store_from_url
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.schema import make_meta
+from kartothek_cube.io.dask.delayed import update_dataset_from_delayed
+from kartothek_cube.io_components.write import write_commit
 from tests.support import stored_files
 from tests.support.cubes import unchanged
 
@@ -226,6 +228,46 @@ def test_commit_lists_all_files(unlisted):
 def test_any_commit_makes_partitions_explicit(unlisted, change):
     assert api.commit_dataset(unlisted, "u", **change).explicit_partitions
     assert sorted(stored_files.directories(unlisted)) == (["p=1", "p=2"] if "metadata" in change else ["p=2"])
+
+
+def test_an_overwrite_replaces_files_that_no_header_lists(unlisted):
+    new = stored_files.frame(p=[9], x=[9])
+    api.store_dataframes_as_dataset(unlisted, "u", [new], partition_on="p", overwrite=True)
+    assert api.read_table("u", unlisted)["x"].tolist() == [9]
+    stored_files.check_integrity(unlisted)
+
+
+def test_a_write_that_fails_leaves_no_rows_where_files_are_partitions(unlisted, monkeypatch):
+    def fail(*arguments):
+        raise ValueError("of the commit")
+
+    monkeypatch.setattr(write_commit, "commit_datasets", fail)
+    with pytest.raises(ValueError, match="of the commit"):
+        api.update_dataset_from_dataframes([stored_files.frame(p=[9], x=[9])], unlisted, "u")
+    assert sorted(api.read_table("u", unlisted)["x"]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_graph_that_runs_again(unlisted, monkeypatch, moment):
+    """Its worker was killed before or after its commit, and the files of the first attempt are there."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*arguments):
+        if moment == "after":
+            commit(*arguments)
+        raise Killed
+
+    new = stored_files.frame(p=[9], x=[9])
+    graph = update_dataset_from_delayed([new], unlisted, "u")
+    commit = write_commit.commit_datasets
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(write_commit, "commit_datasets", kill)
+        graph.compute(scheduler="sync")
+    assert graph.compute(scheduler="sync").explicit_partitions
+    assert sorted(api.read_table("u", unlisted)["x"]) == [1, 2, 3, 9]
+    stored_files.check_integrity(unlisted)
 
 
 def test_first_partitions_bring_indices(memory):

@@ -196,7 +196,7 @@ def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
 
 def _load_indices(blobs: BlobStore, state: DatasetMetadata, change: changes.ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
-        # the partitions were found by a listing, which shows the files of this very change already, also those
+        # the partitions were found by a listing, which shows the files of this very change already, and those
         # of other attempts of its tasks
         table = state.partition_table
         own = change.added.positions(table.labels) >= 0

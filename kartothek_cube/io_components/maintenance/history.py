@@ -524,15 +524,22 @@ def _states_of_token(histories: DatasetHistories, token: str) -> Cut:
             if current == f"{name}@{snapshot}" or state.key.endswith(f"/{snapshot}.state"):
                 cut[name] = state
         if name not in cut:
-            raise _missing_token_state(histories.cube.ktk_dataset_uuid(name), name, snapshot, known)
+            uuid = histories.cube.ktk_dataset_uuid(name)
+            remedy = _ONLY_PINNED if history.list_pins(uuid, histories.blobs, snapshot) else ""
+            raise _missing_token_state(uuid, name, snapshot, known, remedy)
     return cut
 
 
+#: remedy for a rollback to a state that the history does not have
+_ONLY_PINNED = "Only a pin keeps it, for readers: query the cube as of the token, and write the rows again."
+
+
 def _missing_token_state(
-    uuid: str, name: str, snapshot: str, known: Sequence[history.DatasetState]
+    uuid: str, name: str, snapshot: str, known: Sequence[history.DatasetState], remedy: str = ""
 ) -> errors.StateNotFoundError:
     text = f"version {_state_number(snapshot)} of token {name}@{snapshot}"
-    return errors.StateNotFoundError(uuid, text, history.name_states(known))
+    remedy = remedy if known else "The dataset does not exist any more."
+    return errors.StateNotFoundError(uuid, text, history.name_states(known), remedy=remedy)
 
 
 def datasets_as_of(

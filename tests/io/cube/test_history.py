@@ -478,6 +478,13 @@ def forgetful():
     return store
 
 
+def test_a_rollback_to_a_token_of_a_dataset_that_was_deleted(forgetful):
+    token = api.list_cube_changes(CUBE, forgetful).token
+    api.delete_cube(CUBE, forgetful, {"enrich"})
+    with pytest.raises(StateNotFoundError, match=r"cube\+\+enrich.*does not exist any more"):
+        api.rollback_cube(CUBE, forgetful, token)
+
+
 def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
     pin = api.pin_cube(CUBE, forgetful)
     (listed,) = api.list_cube_history(CUBE, forgetful).pins
@@ -489,6 +496,8 @@ def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
     api.remove_partitions(CUBE, forgetful, "all")
     api.cleanup_cube(CUBE, forgetful)
     assert rows(api.query_cube(CUBE, forgetful, as_of=pin.token)) == rows(before)
+    with pytest.raises(StateNotFoundError, match="Only a pin keeps it"):
+        api.rollback_cube(CUBE, forgetful, pin.token)
     pin.release()
     assert api.list_cube_history(CUBE, forgetful).pins == []
     api.cleanup_cube(CUBE, forgetful)

@@ -12,7 +12,7 @@ from kartothek_cube.core import arguments, arrow, history
 from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
-from kartothek_cube.core.cube import consistency, discover
+from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
@@ -103,6 +103,22 @@ def _check_exact(blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdat
                 )
 
 
+def _check_rules(blobs: BlobStore, uuid: str, new: DatasetMetadata) -> None:
+    """Raise ValueError if a new state of a dataset breaks a rule of its cube that is not broken yet."""
+    prefix, separator, name = uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
+    if not separator:
+        return
+    try:
+        cube, states = discover.discover_cube_unchecked(prefix, blobs)
+    except (ValueError, NotImplementedError):
+        # no cube, or one that cannot be read
+        return
+    broken = {(v.rule, v.dataset, v.columns) for v in consistency.find_violations(states, cube)}
+    for violation in consistency.find_violations({**states, name: new}, cube):
+        if (violation.rule, violation.dataset, violation.columns) not in broken:
+            raise violation.error
+
+
 def update_dataset_schema(
     dataset_uuid: str | None = None,
     store: StoreInput | None = None,
@@ -121,7 +137,7 @@ def update_dataset_schema(
     Parameters
     ----------
     dataset_uuid, store
-        Uuid of the dataset; store, factory or URL.
+        Uuid of the dataset, also of one of a cube; store, factory or URL.
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``.
     add, defaults, drop, rename, widen
@@ -135,8 +151,8 @@ def update_dataset_schema(
     Raises
     ------
     ValueError
-        For unknown columns, names that exist or existed, keys and indexed columns, and types or defaults that
-        do not fit. Nothing is changed.
+        For unknown columns, names that exist or existed, keys and indexed columns, types or defaults that do
+        not fit, and changes by which a dataset breaks a rule of its cube. Nothing is changed.
     ConcurrentWriteError
         Another writer added rows to a column that is widened.
 
@@ -157,7 +173,7 @@ def update_dataset_schema(
         raise ValueError(f"Dataset {dataset.uuid!r} has several tables; its schema cannot be updated")
     change = _change_set(dataset, update, {})
     # before any file is read
-    apply(dataset, change)
+    _check_rules(blobs, dataset.uuid, apply(dataset, change))
     _check_exact(blobs, dataset, update)
     return publish_committed(blobs, commit(blobs, change)[0])
 

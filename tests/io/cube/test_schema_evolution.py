@@ -17,6 +17,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
 from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.io import eager
 from kartothek_cube.io_components.job import execute
+from kartothek_cube.io_components.maintenance import schema_update
 from kartothek_cube.io_components.write.cube_writes import AppendToCube
 from kartothek_cube.io_components.write.write_commit import finish_write, write_job
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write, write_frames
@@ -472,6 +473,31 @@ def test_concurrent_appends_meet_the_new_schema(store):
 
 
 # -- datasets and façades -------------------------------------------------------------------------
+
+
+def test_a_dataset_of_a_cube_alone(monkeypatch):
+    store, cube = memory(), api.Cube(["x", "y"], ["p"], "cube")
+    seed = pd.DataFrame({"x": [1], "y": [1], "p": ["a"], "q": [1]})
+    api.build_cube({"seed": seed, "o": seed[["x", "p"]].assign(v=1, w=1)}, cube, store)
+    for update, message in (
+        ({"add": {"q": "int64"}}, "multiple datasets: q in o, seed"),
+        ({"rename": {"v": "q"}}, "multiple datasets: q in o, seed"),
+        ({"drop": "x"}, "must have at least one of the following dimension columns: x"),
+    ):
+        with refuses(lambda: store, ValueError, message):
+            eager.update_dataset_schema("cube++o", store, **update)
+    # a cube that breaks a rule already can be corrected
+    with monkeypatch.context() as patch:
+        patch.setattr(schema_update, "_check_rules", lambda *arguments: None)
+        eager.update_dataset_schema("cube++seed", store, add={"v": "int64", "w": "int64"})
+    eager.update_dataset_schema("cube++o", store, drop="w")
+    with pytest.raises(ValueError, match="multiple datasets: q in o, seed; v in o, seed"):
+        eager.update_dataset_schema("cube++o", store, add={"q": "int64"})
+    eager.update_dataset_schema("cube++o", store, rename={"v": "z"})
+    assert api.verify_cube(cube, store).ok
+    # no cube
+    eager.store_dataframes_as_dataset(store, "a++b", [seed])
+    eager.update_dataset_schema("a++b", store, drop="q")
 
 
 def test_datasets():

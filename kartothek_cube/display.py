@@ -54,8 +54,8 @@ def table(caption: str, header: Sequence[str], rows: Collection[Sequence[Any]]) 
 
 
 def escape_controls(text: str) -> str:
-    """Text without control characters, which would steer the terminal."""
-    return text if text.isprintable() else repr(text)[1:-1]
+    """Text without control characters, line ends and marks of direction, which would steer the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def facts(pairs: Mapping[str, Any]) -> str:
@@ -73,7 +73,8 @@ def plain_text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> st
     columns = []
     for name, *cells in zip(header, *rows, strict=True):
         is_number = bool(cells) and all(isinstance(value, int) for value in cells)
-        texts = [name, *(f"{value:,}" if isinstance(value, int) else str(value) for value in cells)]
+        texts = [f"{value:,}" if isinstance(value, int) else escape_controls(str(value)) for value in cells]
+        texts.insert(0, name)
         width = max(map(text_width, texts))
         columns.append([pad_text(text, width, right=is_number) for text in texts])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))

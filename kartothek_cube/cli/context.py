@@ -21,6 +21,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from kartothek_cube.core.errors import format_count, unknown_names
+from kartothek_cube.display import escape_controls
 
 if TYPE_CHECKING:
     from simplekv import KeyValueStore
@@ -307,6 +308,12 @@ _EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError,
 _OPTIONAL = ("IPython", "jinja2", "prompt_toolkit", "yaml")
 
 
+def echo(text: str = "", *, err: bool = False, **style: Any) -> None:
+    """Print a line; names in foreign files must not steer the terminal."""
+    escaped = escape_controls(text)
+    click.echo(click.style(escaped, **style) if style else escaped, err=err)
+
+
 def usage_error(message: str) -> NoReturn:
     """End the command with a usage error."""
     raise click.UsageError(message)
@@ -357,23 +364,24 @@ def report_error(error: BaseException, color: bool | None) -> int:
     elif isinstance(error, click.UsageError) and error.ctx is not None:
         text = f"{text.rstrip('.')} (see {error.ctx.command_path} -h)" if text.endswith(".") else text
     click.secho("Error:", fg="red", bold=True, err=True, nl=False, color=color)
-    click.echo(f" {text}", err=True)
+    echo(f" {text}", err=True)
     return USAGE if expected else INTERNAL
 
 
 def headline(text: str) -> None:
     """Print a headline."""
-    click.secho(text, fg="yellow", bold=True, underline=True)
+    echo(text, fg="yellow", bold=True, underline=True)
 
 
 def label(text: str, value: str = "") -> None:
     """Print a bold label and its value."""
-    click.echo(click.style(text, bold=True) + value)
+    click.echo(click.style(escape_controls(text), bold=True) + escape_controls(value))
 
 
 def print_json(content: Any) -> None:
     """Print JSON; values without a JSON type become text."""
-    click.echo(json.dumps(content, indent=2, sort_keys=True, default=str, ensure_ascii=False))
+    for line in json.dumps(content, indent=2, sort_keys=True, default=str, ensure_ascii=False).split("\n"):
+        click.echo("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line))
 
 
 # -- shell completion; errors yield no suggestions --------------------------------------------------
@@ -559,7 +567,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     try:
-        click.confirm(question, abort=True, err=True)
+        click.confirm(escape_controls(question), abort=True, err=True)
     except click.Abort:
         if not is_interactive():
             click.echo("\nNo answer: pass --yes to skip the confirmation.", err=True)

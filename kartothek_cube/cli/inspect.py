@@ -14,7 +14,6 @@ import click
 from kartothek_cube.cli import context as cli
 from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, headline, label, usage_error
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
-from kartothek_cube.display import escape_controls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,10 +49,10 @@ def info(state: CliContext, as_json: bool) -> None:
     _print_columns("Partition Columns:", cube.partition_columns, {**types, **derived})
     _print_columns("Index Columns:", description["index_columns"], types)
     if not cube.index_columns:
-        click.echo()
+        cli.echo()
     label("Seed Dataset:", f"      {cube.seed_dataset if cube.seed_dataset in datasets else 'none'}")
     for name, dataset in datasets.items():
-        click.echo()
+        cli.echo()
         _print_dataset(name, dataset, description["datasets"][name])
         if (version := _describe_publication(state, dataset)) is not None:
             label("Published:", f" {version}")
@@ -62,7 +61,7 @@ def info(state: CliContext, as_json: bool) -> None:
 def _print_columns(title: str, names: Iterable[str], types: Mapping[str, object]) -> None:
     label(title)
     for name in names:
-        click.echo(escape_controls(f"  - {name}: {types.get(name, 'unknown')}"))
+        cli.echo(f"  - {name}: {types.get(name, 'unknown')}")
 
 
 def _print_dataset(name: str, dataset: DatasetMetadata, description: Mapping[str, Any]) -> None:
@@ -71,10 +70,12 @@ def _print_dataset(name: str, dataset: DatasetMetadata, description: Mapping[str
     label("Partitions:", f" {description['partitions']}")
     label("Metadata:")
     text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
-    click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+    for line in text.splitlines():
+        cli.echo(f"  {line}")
     if description["contract"]:
         label("Contract:")
-        click.echo("\n".join(f"  - {rule}" for rule in description["contract"]))
+        for rule in description["contract"]:
+            cli.echo(f"  - {rule}")
     if description["statistics"]:
         _print_columns("Column Statistics:", description["statistics"], column_types({"": dataset}))
     for title, columns in (("Dimension", "dimension_columns"), ("Payload", "payload_columns")):
@@ -185,7 +186,7 @@ def stats(state: CliContext, names: list[str], as_json: bool) -> None:
         return
     for name, values in sorted(statistics.items()):
         _print_stats(name, values)
-        click.echo()
+        cli.echo()
     _print_stats("__total__", total)
 
 
@@ -211,9 +212,9 @@ def ls(state: CliContext, as_json: bool) -> None:
         return
     width = max(map(len, cubes), default=0)
     for name, ids in cubes.items():
-        click.echo(click.style(name.ljust(width), bold=True) + f"  {', '.join(ids)}")
+        label(name.ljust(width), f"  {', '.join(ids)}")
     if not cubes:
-        click.echo("There are no cubes in this store.", err=True)
+        cli.echo("There are no cubes in this store.", err=True)
 
 
 # -- verify ----------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class _VerifyCommand(CubeCommand):
         except click.UsageError as error:
             if state.prefix not in list_cubes(state.store):
                 raise
-            click.echo(f"{state.prefix}: {cli.one_line(error)}")
+            cli.echo(f"{state.prefix}: {cli.one_line(error)}")
             ctx.exit(cli.DAMAGED)
 
 
@@ -262,12 +263,12 @@ def verify(state: CliContext, names: list[str], quick: bool, repair: bool, as_js
 
 def _print_report(report: Report) -> None:
     for problem in report.problems:
-        click.secho(str(problem), fg="red")
-        click.echo(f"    {problem.remedy}")
+        cli.echo(str(problem), fg="red")
+        cli.echo(f"    {problem.remedy}")
     for problem in report.repaired:
-        click.secho(f"repaired: {problem}", fg="green")
+        cli.echo(f"repaired: {problem}", fg="green")
     problems = format_count(len(report.problems), "problem") if report.problems else "no problems"
-    click.echo(f"{problems} in {report.describe_checked()}")
+    cli.echo(f"{problems} in {report.describe_checked()}")
 
 
 @click.command(cls=CubeCommand)
@@ -293,4 +294,4 @@ def report(state: CliContext, output: str) -> None:
         return
     with replace_file(output) as file:
         file.write(html.encode())
-    click.echo(f"Written to {os.path.abspath(output)}", err=True)
+    cli.echo(f"Written to {os.path.abspath(output)}", err=True)

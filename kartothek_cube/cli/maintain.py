@@ -21,7 +21,7 @@ from kartothek_cube.cli import output
 from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import DatasetExistsError, check_names, format_count
-from kartothek_cube.display import escape_controls, plain_text_table
+from kartothek_cube.display import plain_text_table
 
 option = cli.option
 
@@ -72,7 +72,7 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
         else:
             eager.build_dataset_indices(state.store, metadata.uuid, to_index)
     done = "Statistics of" if statistics else "Indexed"
-    click.echo(f"{done} {', '.join(to_index)} of {dataset}: {_count_files(state, [dataset])} read.")
+    cli.echo(f"{done} {', '.join(to_index)} of {dataset}: {_count_files(state, [dataset])} read.")
 
 
 # -- copy ------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def copy(
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
     if not names:
-        click.echo("No dataset selected, nothing to copy.")
+        cli.echo("No dataset selected, nothing to copy.")
         return
     target, masked = state.open_store(tgt_store, create=True), cli.mask_store(tgt_store)
     existing = discover.discover_ktk_cube_dataset_ids(state.prefix, target) if overwrite else set()
@@ -120,7 +120,7 @@ def copy(
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists in {masked}; pass --overwrite to replace it")
     files = _count_files(state, names)
-    click.echo(f"Copied {', '.join(names)} of cube {state.prefix} to {masked} ({files}).")
+    cli.echo(f"Copied {', '.join(names)} of cube {state.prefix} to {masked} ({files}).")
 
 
 # -- adopt -----------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def _run_write(state: CliContext, title: str, write: Callable[..., Any], stage: 
         with output.replace_file(stage) as file:
             staged = write(publish=False)
             pickle.dump(staged, file)
-    click.echo(repr(staged))
+    cli.echo(repr(staged))
     return None
 
 
@@ -228,7 +228,7 @@ def adopt(
     if done is not None:
         files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
         rows = format_count(done.n_rows, "row")
-        click.echo(f"Adopted {rows} as {dataset} of cube {state.prefix} (files: {files}).")
+        cli.echo(f"Adopted {rows} as {dataset} of cube {state.prefix} (files: {files}).")
 
 
 # -- delete ----------------------------------------------------------------------------------------
@@ -242,15 +242,15 @@ def delete(state: CliContext, names: list[str], yes: bool) -> None:
     from kartothek_cube.io import eager_cube
 
     if not names:
-        click.echo("No dataset selected, nothing to delete.")
+        cli.echo("No dataset selected, nothing to delete.")
         return
     files, is_whole = _count_files(state, names), len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
     cli.confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
     eager_cube.delete_cube(state.cube, state.store, names)
-    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
+    cli.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
-        click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
+        cli.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
 
 # -- changes, compute, lineage ----------------------------------------------------------------------
@@ -314,7 +314,7 @@ def compute(
     )
     result = _run_write(state, "compute", compute, stage)
     if result is not None:
-        click.echo(repr(result)[1:-1])
+        cli.echo(repr(result)[1:-1])
 
 
 def _import_function(name: str) -> Callable[..., Any]:
@@ -339,7 +339,8 @@ def lineage(state: CliContext, openlineage: bool) -> None:
     if openlineage:
         cli.print_json(lineage.to_openlineage(cli.mask_store(state.store_name)))
     else:
-        click.echo("\n".join(map(str, lineage.datasets.values())))
+        for description in map(str, lineage.datasets.values()):
+            cli.echo(description)
 
 
 # -- delete-rows, staged ---------------------------------------------------------------------------
@@ -408,7 +409,7 @@ def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> Non
         eager_cube.publish_staged(write, state.store)
     elif discard:
         eager_cube.discard_staged(write, state.store)
-    click.echo(f"{write!r}{': published' if publish else ': discarded' if discard else ''}")
+    cli.echo(f"{write!r}{': published' if publish else ': discarded' if discard else ''}")
 
 
 # -- cleanup ---------------------------------------------------------------------------------------
@@ -439,19 +440,19 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     states = f", with {format_count(n_states, 'older state')} of its datasets" if n_states else ""
     if dry_run:
         for blob in blobs:
-            click.echo(blob.key)
-        click.echo(f"{files} would be deleted{states}.", err=True)
+            cli.echo(blob.key)
+        cli.echo(f"{files} would be deleted{states}.", err=True)
     elif blobs:
         files += f" of cube {state.prefix}{states}"
         cli.confirm(f"Delete {files}?", yes)
         eager_cube.cleanup_cube(state.cube, state.store, retention=retention)
-        click.echo(f"Deleted {files}.")
+        cli.echo(f"Deleted {files}.")
     else:
-        click.echo("There are no orphaned files to delete.")
+        cli.echo("There are no orphaned files to delete.")
     if young and retention is not None:
         verb = "is" if len(young) == 1 else "are"
         kept = f"{cli.describe_garbage(young)} {verb} younger than {retention_text} and kept"
-        click.echo(f"{kept}.", err=True)
+        cli.echo(f"{kept}.", err=True)
 
 
 def _parse_duration(text: str) -> timedelta | None:
@@ -542,7 +543,7 @@ def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     published = [name for name in names if list_log(blobs, state.cube.ktk_dataset_uuid(name))]
     cli.confirm(f"Unpublish {', '.join(published)} of cube {state.prefix}?", yes or not published)
     for name, count in eager_cube.unpublish_cube(state.cube, state.store, names).items():
-        click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
+        cli.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 
 
 def _describe_publication(count: Counts) -> str:
@@ -584,7 +585,7 @@ def history(
     if keep is not None:
         eager_cube.keep_cube_history(state.cube, state.store, keep, names)
         kept = format_count(keep, "older state") if keep else "no older states"
-        click.echo(f"Keeping {kept} of {', '.join(names)} from now on.", err=True)
+        cli.echo(f"Keeping {kept} of {', '.join(names)} from now on.", err=True)
     if rollback is not None:
         as_of = cli.parse_as_of(rollback, "--rollback")
         # all datasets: also those that a rollback has hidden
@@ -592,7 +593,7 @@ def history(
         check_rollback(state.any_cube, state.store, as_of, chosen)
         cli.confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
         eager_cube.rollback_cube(state.any_cube, state.store, as_of, chosen)
-        click.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
+        cli.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
     listed = eager_cube.list_cube_history(state.cube, state.store)
     states = [
@@ -603,8 +604,8 @@ def history(
         return
     if len(states) == 1:
         reason = "cleanups delete them, unless --retention or --keep say otherwise"
-        click.echo(f"There are no older states: {reason}.", err=True)
+        cli.echo(f"There are no older states: {reason}.", err=True)
     shown, rows = describe_states(states)
-    output.echo_cut(plain_text_table(shown, [list(map(escape_controls, row)) for row in rows]))
+    output.echo_cut(plain_text_table(shown, rows))
     for pin in listed.pins:
-        click.echo(f"pinned until {format_time(pin.expires)}: {format_versions(pin.versions)}")
+        cli.echo(f"pinned until {format_time(pin.expires)}: {format_versions(pin.versions)}")

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from kartothek_cube.cli import context
 from kartothek_cube.cli.context import usage_error
 from kartothek_cube.core import arrow, errors
 from kartothek_cube.display import cut_text, escape_controls, pad_text, text_width
@@ -170,12 +171,12 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
     sink.flush()
     if len(shown) < len(result):
         hidden = errors.format_count(len(result) - len(shown), "more row")
-        click.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
+        context.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
     if len(fitting) < len(columns):
         names = ", ".join(column.texts[0] for column in columns[len(fitting) :])
         hidden = errors.format_count(len(columns) - len(fitting), "more column")
         hint = "; select some with --columns" if "columns" in options else ""
-        click.echo(f"… and {hidden} ({names}){hint}", err=True)
+        context.echo(f"… and {hidden} ({names}){hint}", err=True)
 
 
 @attrs.frozen
@@ -241,7 +242,8 @@ def echo_cut(text: str) -> None:
     lines = text.split("\n")
     if sys.stdout.isatty():
         lines = [cut_text(line, shutil.get_terminal_size().columns) for line in lines]
-    click.echo("\n".join(lines))
+    for line in lines:
+        context.echo(line)
 
 
 def _flatten(table: pa.Table, *, shorten_to_dates: bool = True) -> pa.Table:
@@ -374,7 +376,7 @@ def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: 
         nullcontext(file) if compress is None else compress(fileobj=file) as target,
     ):
         n_rows = _write_all(form, cast(BinaryIO, target), schema, tables)
-    click.echo(f"Wrote {errors.format_count(n_rows, 'row')} to {path}", err=True)
+    context.echo(f"Wrote {errors.format_count(n_rows, 'row')} to {path}", err=True)
 
 
 def _write_all(form: str, sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:

@@ -199,7 +199,7 @@ def _query_interactively(state: CliContext) -> None:
         if frames:
             embed(frames[0])
         else:
-            click.echo("No rows.")
+            cli.echo("No rows.")
 
 
 def _make_shell() -> Callable[[Any], None]:
@@ -288,7 +288,7 @@ def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
                 cube, _ = discover_cube(prefix, state.store)
                 connection = connect(cube.copy(index_columns=()), state.store, connection=connection)
             except (ValueError, KeyError, NotImplementedError) as error:
-                click.echo(f"Cube {prefix} is left out: {one_line(error)}", err=True)
+                cli.echo(f"Cube {prefix} is left out: {one_line(error)}", err=True)
     if connection is None:
         usage_error("The store has no cubes")
     if state.n_threads > 0:
@@ -319,7 +319,8 @@ def _run_statement(
         tables = (pa.Table.from_batches([batch]) for batch in batches)
         if reader.schema.names == ["explain_key", "explain_value"] and output is None and to is None:
             # drawings of several lines
-            click.echo("\n".join(text for table in tables for text in table.column(1).to_pylist()))
+            for line in "\n".join(text for table in tables for text in table.column(1).to_pylist()).split("\n"):
+                cli.echo(line)
             return
         write_tables(output, to, reader.schema, _show_progress(state, "sql", tables))
     except (duckdb.Error, pa.ArrowException) as error:
@@ -376,7 +377,7 @@ def _run_statements(
     history = InMemoryHistory()
     listed = (connection.execute(statement).fetchall() for statement in (_LIST_VIEWS, _LIST_COLUMNS))
     views, columns = ([str(name) for (name,) in names] for names in listed)
-    click.echo(f"Views: {', '.join(views)}; statements end with ;, Ctrl-D ends the session.", err=True)
+    cli.echo(f"Views: {', '.join(views)}; statements end with ;, Ctrl-D ends the session.", err=True)
     while True:
         try:
             statement = _ask_statement([*views, *columns, *_KEYWORDS], history)
@@ -387,9 +388,9 @@ def _run_statements(
         try:
             _run_statement(state, connection, statement, output, to)
         except click.UsageError as error:
-            click.echo(f"Error: {error.format_message()}", err=True)
+            cli.echo(f"Error: {error.format_message()}", err=True)
         except click.Abort:
-            click.echo("Aborted!", err=True)
+            cli.echo("Aborted!", err=True)
 
 
 def _ask_statement(words: list[str], history: History) -> str:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from kartothek_cube.cli import cli, context
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT, run_python
 from tests.support.terminal import run_in_terminal, text_of
@@ -299,3 +300,32 @@ def test_an_empty_cube(ok, call, tmp_path):
     assert ok("empty", "compact") == "seed: nothing to do\n"
     for command in (["report", "-o", "-"], ["history"], ["cleanup", "--dry-run"], ["index", "seed", "x"]):
         ok("empty", *command)
+
+
+@pytest.mark.parametrize(
+    "args, code",
+    [
+        ("info", 0),
+        ("info --json", 0),
+        ("query --explain", 0),
+        ("query --columns typo", 2),
+        ("query --where typo=1", 2),
+        ("index seed v*", 0),
+        ("sql|explain select * from odd", 0),
+        ("verify", 3),
+        ("verify --json", 3),
+        ("delete --include \x07\u202e", 2),
+    ],
+)
+def test_names_in_foreign_files_do_not_steer_the_terminal(call, url, args, code):
+    """A bell, an escape sequence of one character, a line end, and a mark of direction."""
+    odd = "\x07\x9b31m\u202e\n"
+    seed = pd.DataFrame({"x": [1], "p": odd, "v" + odd: 1.0})
+    build_cube({"seed": seed}, Cube(["x"], ["p"], "odd"), url, metadata={"seed": {odd: odd}})
+    if args.startswith("verify"):
+        store = open_blobs(url)
+        store.delete([next(blob.key for blob in store.list("odd++seed/table/p="))])
+    name, _, statement = args.partition("|")
+    result = call("odd", *name.split(" "), *filter(None, [statement]))
+    assert result.exit_code == code, result.output
+    assert [line for line in result.output.split("\n") if not line.isprintable()] == []

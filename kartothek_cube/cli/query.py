@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -319,7 +320,8 @@ def _run_statement(
         tables = (pa.Table.from_batches([batch]) for batch in batches)
         if reader.schema.names == ["explain_key", "explain_value"] and output is None and to is None:
             # drawings of several lines
-            for line in "\n".join(text for table in tables for text in table.column(1).to_pylist()).split("\n"):
+            texts = (text for table in tables for text in table.column(1).to_pylist())
+            for line in chain.from_iterable(text.split("\n") for text in texts):
                 cli.echo(line)
             return
         write_tables(output, to, reader.schema, _show_progress(state, "sql", tables))

@@ -426,8 +426,10 @@ class DatasetMetadataBase(_Rendered):
         dataset = self.load_partition_indices() if with_keys else self
         rows, values = pruning.index_rows(dataset, names, expressions.to_tree(predicates))
         labels = dataset.partition_table.labels.take(pa.array(rows))
-        frame = to_pandas(pa.table({PARTITION: labels, **values}), dates_as_object=date_as_object)
-        return frame.set_index(PARTITION)
+        # a partition key may have the name of the index
+        table = pa.table([labels, *values.values()], [str(number) for number in range(len(values) + 1)])
+        frame = to_pandas(table, dates_as_object=date_as_object).set_index("0").rename_axis(PARTITION)
+        return frame.set_axis(list(values), axis="columns")
 
 
 #: key of the header in messages, if it is unknown

@@ -504,9 +504,6 @@ class IndexBase(arguments.CopyMixin):
         dtype: pa.DataType | None = None,
         normalize_dtype: bool = True,
     ) -> None:
-        if column == PARTITION:
-            reason = "the labels of partitions have this name. Rename the column."
-            raise ValueError(f"A column named {PARTITION!r} cannot be indexed: {reason}")
         if dtype is None and isinstance(index_dct, IndexColumns):
             dtype = index_dct.values.type
         elif dtype is None and index_dct:
@@ -653,12 +650,15 @@ class IndexBase(arguments.CopyMixin):
         if predicates is not None and on_column is not None and len(on_column) == len(predicates):
             values = pa.table({self.column: data.values})
             data = data.select(arrow.to_numpy(expressions.tree_mask(values, expressions.to_tree(on_column))))
-        pairs = pa.table({self.column: data.pairs()[0], PARTITION: data.entry_labels()})
+        pairs = pa.table({"value": data.pairs()[0], "label": data.entry_labels()})
         frame = pandas_conversion.to_pandas(pairs, dates_as_object=date_as_object)
-        key, value = (PARTITION, self.column) if partitions_as_index else (self.column, PARTITION)
+        key, value = ("label", "value") if partitions_as_index else ("value", "label")
         if compact:
-            return frame.groupby(key, sort=partitions_as_index)[value].agg(list).astype(object)
-        return pd.Series(frame[value].array, index=pd.Index(frame[key]), name=value)
+            series = frame.groupby(key, sort=partitions_as_index)[value].agg(list).astype(object)
+        else:
+            series = pd.Series(frame[value].array, index=pd.Index(frame[key]))
+        names = {"value": self.column, "label": PARTITION}
+        return series.rename(names[value]).rename_axis(names[key])
 
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels: a copy of :attr:`index_dct`."""
@@ -803,6 +803,9 @@ class ExplicitSecondaryIndex(IndexBase):
         dtype: pa.DataType | None = None,
         normalize_dtype: bool = True,
     ) -> None:
+        if column == PARTITION:
+            reason = "the labels of partitions have this name. Rename the column."
+            raise ValueError(f"A column named {PARTITION!r} cannot be indexed: {reason}")
         if index_dct is None and index_storage_key is None:
             raise ValueError(f"An index on {column!r} needs data or a storage key")
         if dtype is None and isinstance(index_dct, Mapping) and not index_dct:

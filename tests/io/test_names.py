@@ -1,5 +1,6 @@
 """Names that files, directories or other engines cannot have: one sentence, and nothing is written."""
 
+import os
 from functools import partial
 
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube, update_schema
 
@@ -54,6 +56,21 @@ def test_an_index_whose_name_is_too_long_changes_nothing(tmp_path):
         api.build_dataset_indices(store=tmp_path, dataset_uuid="names", columns=[LONG])
     assert sorted(open_blobs(tmp_path).list("")) == before
     assert len(api.read_table(store=tmp_path, dataset_uuid="names")) == 2
+
+
+def test_a_partition_column_may_have_the_name_of_labels(store_factory):
+    """Indices, discovery and the command line refused what a write had stored."""
+    frame = FRAME.rename(columns={"P": "partition"})
+    build_cube(frame, Cube(["X"], ["partition"], "names"), store_factory)
+    seed = DatasetFactory("names++seed", store_factory).load_all_indices().dataset_metadata
+    labels = [f"partition={value}" for value in "ab"]
+    found = seed.get_indices_as_dataframe(["partition"])
+    assert [os.path.dirname(label) for label in found.index] == labels
+    assert (found["partition"].tolist(), found.index.name) == (["a", "b"], "partition")
+    series = seed.indices["partition"].as_flat_series(partitions_as_index=True)
+    assert (series.tolist(), series.index.tolist()) == (["a", "b"], found.index.tolist())
+    read = partial(api.read_dataset_as_dataframes__iterator, "names++seed", store_factory)
+    assert [len(group) for group in read(dispatch_by=["partition"])] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["a\0b", *(f"__{name}" for name in VIRTUAL.split())])

@@ -105,7 +105,7 @@ def map_cube_spark(
     Raises
     ------
     ValueError, TypeError
-        As :func:`query_cube_spark`; also if the schema cannot be found out.
+        As :func:`query_cube_spark`; also if the schema cannot be found out, or has two columns of one name.
 
     Examples
     --------
@@ -137,6 +137,7 @@ def map_cube_spark(
     plan = plan_query(query)
     announce_query(plan)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
+    pandas_conversion.column_names(spark_types.names)
     tasks = split_into_tasks(plan, _session.workers(session))
     job = query_job(plan, tasks, partial(executor.map_group, func, arrow_schema(spark_types)))
     job = attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}")
@@ -184,21 +185,22 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
 def query_as_frame(
     query: QueryCube[StoreInput],
     session: SparkSession,
-    types: StructType | None = None,
+    whole: PhysicalPlan | None = None,
     pushed: Sequence[Condition] = (),
 ) -> DataFrame:
-    """The rows of a query, read by tasks, or with types by Spark, which evaluates ``pushed`` conditions."""
+    """The rows of a query, read by tasks; or by Spark, which evaluates ``pushed`` conditions."""
+    # Spark reads rows in the state and types of `whole`, the plan of all columns and none of these conditions
     query = with_stores(query, picklable_store)
-    plan = plan_query(attrs.evolve(query, conditions=join_conditions(query.conditions, pushed)))
+    conditions = join_conditions(query.conditions, pushed)
+    plan = plan_query(attrs.evolve(query, conditions=conditions), whole and whole.snapshot)
     announce_query(plan)
     schema = spark_schema(plan.context.output)
     # Spark shows the name in plans, and in those of its web UI
     name = f"query_{query.cube.uuid_prefix}: {plan.summary}"
-    if types is not None:
+    if whole is not None:
         # numbers are narrower where the files that are read have no large ones
-        schema = type(types)([types[name] for name in schema.names])
-        own = () if query.conditions is None else plan_query(query).context.scans
-        has_conditions = any(scan.predicates or scan.implied for scan in own)
+        schema = spark_schema(pa.schema([whole.context.output.field(name) for name in schema.names]))
+        has_conditions = any(scan.predicates or scan.implied for scan in whole.context.scans)
         obstacle = "it has conditions on rows" if has_conditions else find_obstacle(plan, schema, session)
         if obstacle is None:
             return scan_parquet(plan, schema, session)

@@ -20,6 +20,7 @@ from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.dataset_files import read_header
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.spark import _conversion, _datasource_options
@@ -181,6 +182,7 @@ _NO_SNAPSHOT = -1
 _SAME_ROWS = frozenset({"compact"})
 
 Offset = dict[str, Any]
+_States: TypeAlias = tuple[list[history.DatasetState], dataset.DatasetMetadata]
 
 
 class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -231,11 +233,12 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"version": start, "files": 0}
         if time is not None:
             moment = history.check_as_of(time)
-            later = [state.version for state in self._states() if state.time >= moment]  # type: ignore[operator]
+            read = self._states()
+            later = [state.version for state in read[0] if state.time >= moment]  # type: ignore[operator]
             # commits before it would follow the newest state
             if not later and moment > clock.datetime_utcnow().replace(tzinfo=UTC):  # type: ignore[operator]
                 raise ValueError(f"startingTimestamp is {time}, which is in the future")
-            return {"version": min(later, default=self._newest() + 1), "files": 0}
+            return {"version": min(later, default=self._newest(read) + 1), "files": 0}
         return _BEGIN
 
     @concise_errors
@@ -247,16 +250,17 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
     @concise_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the newest version: the query ends when it is read."""
-        self._target = {"version": self._newest() + 1, "files": 0}
+        self._target = {"version": self._newest(self._states()) + 1, "files": 0}
 
     @concise_errors
     def latestOffset(self, start: Offset | None = None, limit: limits.ReadLimit | None = None) -> Offset:
         """Offset at which the next batch ends; without ``start`` (before Spark 4.2) the newest version."""
-        end = self._target or {"version": self._newest() + 1, "files": 0}
+        read = self._states()
+        end = self._target or {"version": self._newest(read) + 1, "files": 0}
         begin = _BEGIN if start is None else start
-        self._check_state(begin)
+        self._check_state(begin, read)
         if begin["version"] == _NOW["version"]:
-            return self._with_state({**end, "snapshot": _NO_SNAPSHOT})
+            return self._with_state({**end, "snapshot": _NO_SNAPSHOT}, read)
         snapshot = begin.get("snapshot", _NO_SNAPSHOT)
         if begin["version"] == _BEGIN["version"]:
             snapshot = end["version"] - 1
@@ -265,7 +269,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start or _BEGIN
         files = limit.max_files if limit is not None and isinstance(limit, limits.ReadMaxFiles) else None
         end = self._advance(begin, end["version"], snapshot, files)
-        return self._with_state({**end, "snapshot": snapshot})
+        return self._with_state({**end, "snapshot": snapshot}, read)
 
     def _advance(self, begin: Offset, until: int, snapshot: int, files: int | None) -> Offset:
         """The offset some files behind another one, at most that of a version."""
@@ -279,28 +283,27 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             left, skipped = left - count, 0
         return {"version": until, "files": 0}
 
-    def _with_state(self, offset: Offset) -> Offset:
-        state = self._state_id(offset)
+    def _with_state(self, offset: Offset, read: _States) -> Offset:
+        state = self._state_id(offset, read)
         return offset if state is None else {**offset, "state": state}
 
-    def _state_id(self, offset: Offset) -> str | None:
+    def _state_id(self, offset: Offset, read: _States) -> str | None:
         """Id of the last state that an offset has read; None if it is not kept."""
-        # not from the cache: the dataset may have been created again since
-        version, blobs = offset["version"] - (offset["files"] == 0), open_blobs(self._store())
-        for state in self._states():
+        version, (states, current) = offset["version"] - (offset["files"] == 0), read
+        for state in states:
             if state.version == version:
-                loaded = history.load_state(self._uuid, blobs, state) if state.current else None
-                key = state.key if loaded is None else history.current_snapshot(loaded, blobs)
+                blobs = open_blobs(self._store())
+                key = history.current_snapshot(current, blobs) if state.current else state.key
                 return key.rpartition("-")[2].removesuffix(".state")
         return None
 
-    def _check_state(self, start: Offset) -> None:
+    def _check_state(self, start: Offset, read: _States) -> None:
         """Raise ValueError if the dataset is another one than that which the stream has read."""
         if "state" not in start:
             return
-        state = self._state_id(start)
+        state = self._state_id(start, read)
         # that of an older version has expired: `_compare` says so, if it is needed
-        if state == start["state"] or (state is None and start["version"] <= self._newest()):
+        if state == start["state"] or (state is None and start["version"] <= self._newest(read)):
             return
         raise ValueError(
             f"Dataset {self._uuid!r} was deleted and created again since the stream has read it: start again "
@@ -309,14 +312,16 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- states ----------------------------------------------------------------------------------------------
 
-    def _states(self) -> list[history.DatasetState]:
-        return history.list_states(self._uuid, open_blobs(self._store()))
-
-    def _newest(self) -> int:
-        """The newest committed version."""
+    def _states(self) -> _States:
+        """The readable states, and that of the header, of one moment: the dataset may be created again."""
         blobs = open_blobs(self._store())
-        current = self._states()[-1]
-        state = history.load_state(self._uuid, blobs, current)
+        stored = read_header(self._uuid, blobs)
+        current = dataset.DatasetMetadata.load_from_header(stored, self._uuid, blobs)
+        return history.list_states(self._uuid, blobs, stored), current
+
+    def _newest(self, read: _States) -> int:
+        """The newest committed version."""
+        blobs, (states, state) = open_blobs(self._store()), read
         if history.snapshot_retention(state.metadata) == 0:
             raise ValueError(
                 f"Dataset {self._uuid!r} keeps no history, from which a stream reads: have it kept with "
@@ -324,10 +329,10 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         # part of an operation on several datasets that is still under way
         pending = history.fingerprint(committed_state(blobs, state)) != history.fingerprint(state)
-        return current.version - 1 if pending else current.version
+        return states[-1].version - 1 if pending else states[-1].version
 
     def _load_version(self, version: int) -> dataset.DatasetMetadata:
-        states = self._states()
+        states, _ = self._states()
         found = [state for state in states if state.version == version]
         if not found:
             raise errors.StateNotFoundError(self._uuid, str(version), history.name_states(states))
@@ -338,8 +343,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             new = self._load(version)
             # version 0 is a state of other software, version 1 without it the first of the dataset
-            known = [state.version for state in self._states()]
-            is_first = complete or version == 0 or (version == 1 and 0 not in known)
+            is_first = complete or version == 0 or (version == 1 and self._states()[0][0].version > 0)
             old = None if is_first else self._load(version - 1)
         except errors.StateNotFoundError as error:
             raise ValueError(
@@ -370,7 +374,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut the files between two offsets into tasks."""
         if start["version"] == _NOW["version"] or end["version"] < 0:
             return []
-        self._check_state(start)
+        self._check_state(start, self._states())
         is_first = start["version"] == _BEGIN["version"]
         # that of a later batch: before Spark 4.2, its end was computed without knowledge of its start
         snapshot = (end if is_first else start).get("snapshot", _NO_SNAPSHOT)
@@ -409,7 +413,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _later_layout(self) -> dataset.DatasetMetadata:
         """The newest state: it knows former names and defaults of columns that older ones lack."""
-        newest = self._load(self._newest())
+        newest = self._load(self._newest(self._states()))
         assert newest.schema is not None
         gone = sorted(set(self._schema.names).difference(newest.schema.names))
         if gone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pickle import PicklingError
@@ -30,13 +30,13 @@ from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark.cube import query_as_frame
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import QueryCube
-from kartothek_cube.io_components.query.physical_plan import plan_query
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query
 
 __all__ = ("CubeTable", "spark_table")
 
 Step: TypeAlias = Callable[[DataFrame], DataFrame]
 
-_OPTIMIZED = re.compile(r"== Optimized Logical Plan ==\n(.*?)\n\n== Physical Plan", re.DOTALL)
+_OPTIMIZED = re.compile(r"== Optimized Logical Plan ==\n(.*)\n\n== Physical Plan", re.DOTALL)
 #: conditions in the text of a plan that :class:`_FilterReader` made fail
 _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 #: the id of a column in the text of a plan
@@ -63,9 +63,9 @@ class CubeTable:
 
     def __init__(
         self,
-        query: Callable[[list[Condition], list[str], pa.Schema], DataFrame],
+        query: Callable[[PhysicalPlan, list[Condition], list[str]], DataFrame],
         spark: SparkSession,
-        read_types: Callable[[], pa.Schema],
+        plan: Callable[[], PhysicalPlan],
         types: pa.Schema,
         name: str,
         steps: tuple[Step, ...] = (),
@@ -73,16 +73,22 @@ class CubeTable:
     ) -> None:
         self._query = query
         self._spark = spark
-        self._read_types = read_types
+        self._plan = plan
         self._types = types
         self._cells = _conversion.spark_schema(types)
+        #: the same with names that are unambiguous in texts of plans, and as attributes of filters
+        self._plain = _conversion.spark_schema(
+            pa.schema([(f"plain{n}", f.type) for n, f in enumerate(types)])
+        )
         #: of the rows of the cube; columns of this table are known by it, whichever frame stands for it
         self._name = name
         self._steps = steps
         self._cached: DataFrame | None = None
         # Spark optimizes neither through nor into a function, so what is above it is what it needs
         with _session.no_pandas_warnings():
-            self._opaque = opaque or self._apply(spark.range(1).mapInArrow(_pass_on, self._cells))
+            self._opaque = opaque or self._apply(
+                spark.range(1).mapInArrow(_pass_on, self._plain).toDF(*self._cells.names)
+            )
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -100,18 +106,19 @@ class CubeTable:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""
         if self._cached is not None:
             return self._cached
-        types = self._current_types()
+        whole = self._plan()
+        types = self._current_types(whole)
         if not types.equals(self._types):
             # Spark has optimized the expressions for types that are narrower than those of the rows now
-            args = self._query, self._spark, self._read_types, types, self._name, self._steps
+            args = self._query, self._spark, self._plan, types, self._name, self._steps
             return CubeTable(*args).frame()
-        plan = self._optimized_plan() if self._steps else []
-        leaves = [line for line in plan if f"MapInArrow {_pass_on.__name__}(" in line]
+        lines = self._optimized_plan() if self._steps else []
+        leaves = [line for line in lines if f"MapInArrow {_pass_on.__name__}(" in line]
         conditions, columns = [], self._cells.names
         # of several uses of the rows, each has other filters
         if len(leaves) == 1:
-            conditions, columns = self._pushed_conditions(), self._needed_columns(plan, leaves[0])
-        df = self._query(conditions, columns, self._types)
+            conditions, columns = self._pushed_conditions(), self._needed_columns(lines, leaves[0])
+        df = self._query(whole, conditions, columns)
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
         # By position, as Spark takes names for the same that differ in case only.
         f, given = _session.column_functions(df), {name: f"c{i}" for i, name in enumerate(df.columns)}
@@ -157,12 +164,12 @@ class CubeTable:
         with _session.no_pandas_warnings():
             opaque = step(self._opaque)
         steps = (*self._steps, step)
-        args = self._query, self._spark, self._read_types, self._types, self._name, steps
+        args = self._query, self._spark, self._plan, self._types, self._name, steps
         return CubeTable(*args, opaque)
 
-    def _current_types(self) -> pa.Schema:
+    def _current_types(self, whole: PhysicalPlan) -> pa.Schema:
         """The columns of this table with the types that they have now."""
-        current = self._read_types()
+        current = whole.context.output.remove_metadata()
         known = set(current.names)
         return pa.schema([current.field(f.name) if f.name in known else f for f in self._types])
 
@@ -175,7 +182,8 @@ class CubeTable:
     def _pushed_conditions(self) -> list[Condition]:
         """Conditions that follow from those of Spark, as its optimizer pushes them down."""
         if not _session.is_connect(self._opaque):
-            return _conversion.to_conditions(_find_filters(self._opaque), self._types)[0]
+            columns = dict(zip(self._plain.names, self._cells.names, strict=True))
+            return _conversion.to_conditions(_find_filters(self._opaque, columns), self._types)[0]
         return self._conditions_of_source()
 
     def _conditions_of_source(self) -> list[Condition]:
@@ -285,8 +293,8 @@ class _FilterReader(ds.DataSourceReader):
         return iter(())
 
 
-def _find_filters(df: DataFrame) -> list[ds.Filter]:
-    """Filters that Spark's optimizer pushes down to the only rows of a cube in a plan."""
+def _find_filters(df: DataFrame, columns: Mapping[str, str]) -> list[ds.Filter]:
+    """Filters that Spark's optimizer pushes down to the only rows of a cube in a plan, on named columns."""
     leaves: list[tuple[Any, Any]] = []
 
     def visit(node: Any, parent: Any) -> None:
@@ -310,24 +318,18 @@ def _find_filters(df: DataFrame) -> list[ds.Filter]:
         elif (translated := strategy.translateFilter(expression, True)).isDefined():
             # without those of other kinds or values: nothing is implied by them
             with suppress(KeyError, ValueError, TypeError, OverflowError, pa.ArrowException):
-                filters.append(_decode_filter(translated.get()))
+                filters.append(_decode_filter(translated.get(), columns))
     return filters
 
 
-def _decode_filter(java: Any) -> ds.Filter:
-    """A filter of a data source in the JVM as one of PySpark."""
+def _decode_filter(java: Any, columns: Mapping[str, str]) -> ds.Filter:
+    """A filter of a data source in the JVM as one of PySpark; KeyError for others, as of structs."""
     kind = java.getClass().getSimpleName()
     if kind == "Not":
-        return ds.Not(_decode_filter(java.child()))
+        return ds.Not(_decode_filter(java.child(), columns))
     if kind not in ("IsNotNull", "In", *_FILTERS):
         raise KeyError(kind)
-    text = java.attribute()
-    name = text[1:-1].replace("``", "`")
-    if _session.quote_column(name) != text:
-        name = text
-        if "." in text:  # a field of a struct
-            raise KeyError(text)
-    column = (name,)
+    column = (columns[java.attribute()],)
     if kind == "IsNotNull":
         return ds.IsNotNull(column)
     if kind == "In":
@@ -393,12 +395,10 @@ def spark_table(
     )
     fixed = {*cube.dimension_columns, *cube.partition_columns}
 
-    def read_types() -> pa.Schema:
-        return plan_query(whole).context.output.remove_metadata()
-
-    def run_query(pushed: list[Condition], columns: list[str], types: pa.Schema) -> DataFrame:
+    def run_query(plan: PhysicalPlan, pushed: list[Condition], columns: list[str]) -> DataFrame:
         payload = [name for name in columns if name not in fixed]
-        query = attrs.evolve(whole, payload_columns=payload)
-        return query_as_frame(query, session, _conversion.spark_schema(types), pushed)
+        return query_as_frame(attrs.evolve(whole, payload_columns=payload), session, plan, pushed)
 
-    return CubeTable(run_query, session, read_types, read_types(), f"kartothek_cube_{uuid4().hex}")
+    plan = partial(plan_query, whole)
+    types = plan().context.output.remove_metadata()
+    return CubeTable(run_query, session, plan, types, f"kartothek_cube_{uuid4().hex}")

@@ -274,6 +274,8 @@ class PhysicalPlan:
     #: physical partitions of the seed that can hold the rows of each group, by the values of the
     #: ``partition_by`` columns, in the order of the result; None without these
     groups: Mapping[Group, Ints] | None
+    #: the state of the cube for which it was planned
+    snapshot: discover.CubeSnapshot
     #: when and by which job it was planned, if hooks of queries are registered
     info: history.OperationInfo | None = None
 
@@ -421,13 +423,13 @@ def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tup
     return projected, attrs.evolve(task, names=tuple([task.names[n] for n in used]), cached_files=files)
 
 
-def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
-    """Plan a query."""
+def plan_query(query: QueryCube[StoreT], snapshot: discover.CubeSnapshot | None = None) -> PhysicalPlan:
+    """Plan a query, of the newest state unless one is given."""
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     cube, factory, backend = query.cube, store_factory(query.store), check_dtype_backend(query.dtype_backend)
     info = history.describe_operation("query") if hooks.QUERY_HOOKS else None
     blobs = open_blobs(factory)
-    snapshot = _load_snapshot(cube, blobs, query.datasets, query.as_of)
+    snapshot = snapshot or _load_snapshot(cube, blobs, query.datasets, query.as_of)
     logical_plan = analyze(query, snapshot)
     scans = [_make_scan(name, snapshot.datasets[name], cube, logical_plan) for name in logical_plan.roles]
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
@@ -453,7 +455,7 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
     if _LOGGER.isEnabledFor(logging.DEBUG):
         _log_plan(cube, files, logical_plan)
-    return PhysicalPlan(context, logical_plan, files, groups, info)
+    return PhysicalPlan(context, logical_plan, files, groups, snapshot, info)
 
 
 def check_limit(limit: Any) -> None:

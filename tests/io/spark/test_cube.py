@@ -160,6 +160,8 @@ def test_map_whose_result_is_unknown_is_refused(built):
         api.map_cube_spark(lambda part: part, CUBE, built, 1)
     with pytest.raises(TypeError, match=r"Column 'x' has type interval day, which cannot be stored: cast it"):
         api.map_cube_spark(lambda part: part, CUBE, built, "x interval day")
+    with pytest.raises(ValueError, match=r"^Column names occur more than once: x\.$"):
+        api.map_cube_spark(lambda part: part, CUBE, built, "x int, x bigint")
 
 
 @pytest.mark.parametrize(

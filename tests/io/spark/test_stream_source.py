@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kartothek_cube.api import cube as api
+from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.io.spark import datasource
 from kartothek_cube.io.spark._datasource_options import StreamOptions
 from tests.support.spark_session import run_to_end
@@ -76,6 +77,26 @@ def read_versions(reader: datasource.CubeStreamReader, first: int, last: int) ->
     start, end = {"version": first, "files": 0}, {"version": last + 1, "files": 0}
     batches = [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
     return pa.Table.from_batches(batches).sort_by("x").to_pylist()
+
+
+def test_a_trigger_without_new_rows_reads_the_header_and_the_history_once(url, monkeypatch):
+    api.build_cube(cells([0]), CUBE, url)
+    reader = open_reader(url)
+    start = reader.latestOffset(reader.initialOffset())
+    requests = []
+    for name in ("get_with_token", "open_read", "list", "list_dir"):
+        method = getattr(LocalBlobStore, name)
+
+        def request(self, key, name=name, method=method):
+            requests.append((name, key))
+            return method(self, key)
+
+        monkeypatch.setattr(LocalBlobStore, name, request)
+    assert reader.latestOffset(start) == start
+    assert requests == [
+        ("get_with_token", "cube++seed.by-dataset-metadata.json"),
+        ("list", "cube++seed/_history/"),
+    ]
 
 
 def test_rows_of_older_schemas_are_those_of_queries(url):

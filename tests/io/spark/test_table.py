@@ -15,7 +15,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import load_snapshot
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube
 from kartothek_cube.io.spark import table as module
 from kartothek_cube.io.spark.cube import build_cube_from_spark, query_as_frame, query_cube_spark
@@ -41,9 +43,9 @@ def asked(monkeypatch):
     """Arguments of the last query."""
     seen = {}
 
-    def query(query, session, types, pushed):
+    def query(query, session, whole, pushed):
         seen.update(payload_columns=query.payload_columns, conditions=" & ".join(map(str, pushed)))
-        return query_as_frame(query, session, types, pushed)
+        return query_as_frame(query, session, whole, pushed)
 
     monkeypatch.setattr(module, "query_as_frame", query)
     return seen
@@ -319,3 +321,36 @@ def test_a_time_that_python_lacks_is_left_to_spark(url, spark):
     # in UTC, it is in the year 10000
     rows = spark_table(CUBE, url).where("t < TIMESTAMP'9999-12-31 23:59:59 America/New_York'")
     assert [row.x for row in rows.collect()] == [1]
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "names",
+    [
+        # in the text of a plan, the first two look like as many columns as they are
+        pytest.param(["a#1", "b\nc", "d"], id="number of a column, and a line break"),
+        pytest.param(["a\n\n== Physical Plan", "b, [c", "`d`.e"], id="parts of a plan"),
+        pytest.param(['"a"', "b\\c%d{0}", "\u2028"], id="quotes, escapes and other line breaks"),
+    ],
+)
+def test_characters_of_names_change_nothing_of_what_is_read(spark, url, asked, names):
+    build_cube(rows_of(**{name: [1, 2] for name in names}), Cube(["x"], ["p"], "cube"), url)
+    for name in names:
+        table = spark_table("cube", url)
+        table = table.where(table[name] > 1).select("x", table[name])
+        assert [tuple(row) for row in table.collect()] == [(2, 2)]
+        assert (asked["payload_columns"], asked["conditions"]) == ([name], f"{name} > 1"), name
+
+
+@SLOW
+@pytest.mark.parametrize("conditions", [None, "v > 1"])
+def test_a_call_reads_the_state_of_the_cube_once(spark, url, monkeypatch, conditions):
+    build_cube(rows_of(), Cube(["x"], ["p"], "cube"), url)
+    table, read = spark_table("cube", url, conditions).where("x > 1"), []
+
+    def load(*args):
+        read.append(args)
+        return load_snapshot(*args)
+
+    monkeypatch.setattr(discover, "load_snapshot", load)
+    assert table.count() == 1 and len(read) == 1

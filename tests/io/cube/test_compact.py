@@ -2,6 +2,7 @@
 
 from unittest import mock
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -124,25 +125,25 @@ def test_files_by_keys_that_the_cube_does_not_know():
     assert rows(api.query_cube(CUBE, store)) == expected
 
 
-def test_extension_types_stay():
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [pd.array(["a"], dtype="string")] * 3,
+        *(
+            [pd.Series([null], dtype=object), ["a"], pd.Series([null], dtype=object)]
+            for null in (None, np.nan)
+        ),
+    ],
+    ids=["extension type", "None", "NaN"],
+)
+def test_types_of_columns_stay(columns):
     store = memory()
-    df = frame(x=[0], p=[0], v1=pd.array(["a"], dtype="string"))
-    build(lambda: store, seed=df)
-    api.append_to_cube(df.assign(x=1), CUBE, store)
-    before = api.query_cube(CUBE, store)[0]
+    for x, values in enumerate(columns):
+        write = api.append_to_cube if x else api.build_cube
+        write(frame(x=[x], p=[0], v1=values), CUBE, store)
+    before = api.query_cube_df(CUBE, store)
     api.compact_cube(CUBE, store)
-    pd.testing.assert_frame_equal(api.query_cube(CUBE, store)[0], before)
-
-
-@pytest.mark.parametrize("null", [None, float("nan")], ids=repr)
-def test_columns_without_type_in_a_file(null):
-    store = memory()
-    build(lambda: store, seed=frame(x=[0], p=[0], v1=pd.Series([None], dtype=object)))
-    api.append_to_cube(frame(x=[1], p=[0], v1=["a"]), CUBE, store)
-    api.append_to_cube(frame(x=[2], p=[0], v1=pd.Series([None], dtype=object)), CUBE, store)
-    expected = rows(api.query_cube(CUBE, store))
-    api.compact_cube(CUBE, store)
-    assert rows(api.query_cube(CUBE, store)) == expected
+    pd.testing.assert_frame_equal(api.query_cube_df(CUBE, store), before)
     assert api.verify_cube(CUBE, store).ok
 
 
@@ -154,52 +155,30 @@ def planned(store):
     return job, [job.run(job.context, task) for task in job.tasks]
 
 
-def test_appends_meanwhile_stay_newer(store):
-    job, results = planned(store)
-    api.append_to_cube(frame(x=[0, 2], p=[0, 1], v1=[40, 42]), CUBE, store)
-    expected = rows(api.query_cube(CUBE, store))
-    assert expected["v1"] == [40, 31, 42, 23]
-    job.finish(results)
-    assert rows(api.query_cube(CUBE, store)) == expected
-    assert len(file_keys(lambda: store, "cube++seed")) == 4
-    api.compact_cube(CUBE, store)
-    assert rows(api.query_cube(CUBE, store)) == expected
+MEANWHILE = {
+    "appends": lambda s: api.append_to_cube(frame(x=[0, 2], p=[0, 1], v1=[40, 42]), CUBE, s),
+    "a column of an append": lambda s: api.append_to_cube(
+        frame(x=[2], p=[1], v1=[42], w=[7]), CUBE, s, schema_mode="merge"
+    ),
+    "a column with a default": lambda s: api.update_schema(CUBE, s, add={"z": "int64"}, defaults={"z": 5}),
+    "an index": lambda s: build_dataset_indices(s, "cube++seed", ["v1"]),
+    "a removal elsewhere": lambda s: api.remove_partitions(CUBE, s, api.C("p") == 1),
+}
 
 
-def test_columns_that_come_meanwhile(store):
+@pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE)
+def test_what_comes_meanwhile_stays_newer(store, change):
     job, results = planned(store)
-    api.append_to_cube(frame(x=[2], p=[1], v1=[42], w=[7]), CUBE, store, schema_mode="merge")
-    api.update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": 5})
+    change(store)
+    n_files = len(file_keys(lambda: store, "cube++seed"))
     expected = rows(api.query_cube(CUBE, store))
-    assert set(expected["z"]) == {5}
     job.finish(results)
     assert rows(api.query_cube(CUBE, store)) == expected
+    assert len(file_keys(lambda: store, "cube++seed")) == n_files - 2
+    cubes.check_integrity(lambda: store)
     assert api.verify_cube(CUBE, store).ok
     api.compact_cube(CUBE, store, min_files=1)
     assert rows(api.query_cube(CUBE, store)) == expected
-
-
-@pytest.mark.parametrize(
-    "change", [{"drop": "v1"}, {"rename": {"v1": "w"}}, {"widen": {"v1": "float64"}}], ids=str
-)
-def test_columns_that_change_meanwhile(store, change):
-    job, results = planned(store)
-    api.update_schema(CUBE, store, **change)
-    before = rows(api.query_cube(CUBE, store))
-    with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
-        job.finish(results)
-    assert rows(api.query_cube(CUBE, store)) == before
-
-
-def test_columns_that_a_rollback_removes_meanwhile(store):
-    api.keep_cube_history(CUBE, store, 5)
-    version = api.list_cube_history(CUBE, store)[-1].version
-    api.update_schema(CUBE, store, add={"z": "int64"})
-    job, results = planned(store)
-    api.rollback_cube(CUBE, store, version)
-    with pytest.raises(ConcurrentWriteError, match="Gone: z"):
-        job.finish(results)
-    assert "z" not in rows(api.query_cube(CUBE, store))
 
 
 def test_a_repeated_commit_leaves_the_files_of_older_states(store):
@@ -213,29 +192,27 @@ def test_a_repeated_commit_leaves_the_files_of_older_states(store):
     assert [rows(api.query_cube(CUBE, store, as_of=version)) for version in versions] == expected
 
 
-def test_an_index_that_comes_meanwhile(store):
-    job, results = planned(store)
-    build_dataset_indices(store, "cube++seed", ["v1"])
-    job.finish(results)
-    cubes.check_integrity(lambda: store)
-    assert api.verify_cube(CUBE, store).ok
-
-
+GONE, OTHER_SCHEMA = r"p=0/.*Repeat it", r"schema was changed.*Repeat it"
 CONFLICTS = {
-    "remove": lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0),
-    "update": lambda s: api.update_cube(SEED[:2], CUBE, s, api.C("p") == 0, ["seed"]),
-    "overwrite": lambda s: api.build_cube(SEED, CUBE, s, overwrite=True),
-    "compact": lambda s: api.compact_cube(CUBE, s),
+    "remove": (lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0), GONE),
+    "update": (lambda s: api.update_cube(SEED[:2].assign(z=0), CUBE, s, api.C("p") == 0, ["seed"]), GONE),
+    "overwrite": (lambda s: api.build_cube(SEED, CUBE, s, overwrite=True), GONE),
+    "compact": (lambda s: api.compact_cube(CUBE, s), GONE),
+    "drop": (lambda s: api.update_schema(CUBE, s, drop="v1"), OTHER_SCHEMA),
+    "rename": (lambda s: api.update_schema(CUBE, s, rename={"v1": "w"}), OTHER_SCHEMA),
+    "widen": (lambda s: api.update_schema(CUBE, s, widen={"v1": "float64"}), OTHER_SCHEMA),
+    "rollback": (lambda s: api.rollback_cube(CUBE, s, 3), "Gone: z"),
 }
 
 
-@pytest.mark.parametrize("conflict", CONFLICTS.values(), ids=CONFLICTS.keys())
-def test_inputs_that_are_gone(store, conflict):
+@pytest.mark.parametrize("conflict, text", CONFLICTS.values(), ids=CONFLICTS.keys())
+def test_inputs_and_columns_that_are_gone(store, conflict, text):
+    api.update_schema(CUBE, store, add={"z": "int64"})
     job, results = planned(store)
     conflict(store)
     before = snapshot(lambda: store)
     ((result,),) = results
-    with pytest.raises(ConcurrentWriteError, match=r"p=0/.*Repeat it"):
+    with pytest.raises(ConcurrentWriteError, match=text):
         job.finish(results)
     written = result.written[0].partitions().files["table"].to_pylist()
     assert written
@@ -263,20 +240,6 @@ def test_the_first_of_several_failures_is_raised():
     with pytest.raises(ValueError, match="first"), delete_on_failure(delete):
         raise ValueError("first")
     delete.assert_called_once()
-
-
-def test_finishing_twice_changes_nothing(store):
-    job, results = planned(store)
-    job.finish(results)
-    with cubes.unchanged(lambda: store):
-        job.finish(results)
-
-
-def test_removal_elsewhere_is_no_conflict(store):
-    job, results = planned(store)
-    api.remove_partitions(CUBE, store, api.C("p") == 1)
-    job.finish(results)
-    assert rows(api.query_cube(CUBE, store))["v1"] == [10, 31, 23]
 
 
 # the oracle is the query ------------------------------------------------------------------------------------

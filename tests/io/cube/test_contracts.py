@@ -41,9 +41,10 @@ def extra(x, w="a", p=0):
     return pd.DataFrame({"x": x, "p": p, "w": w})
 
 
-def contracted(store, rules=RULES, name="seed", **arguments):
+def contracted(store, rules=RULES, name="seed"):
     api.build_cube({"seed": seed([1, 2], [1, 2]), "extra": extra([1])}, CUBE, store)
-    return api.set_contract(CUBE, store, name, rules, **arguments)
+    api.set_contract(CUBE, store, name, rules)
+    return store
 
 
 def refused(write, store, rule, count=1):
@@ -155,11 +156,8 @@ WRONG_VALUES = [
     *(lambda: OneOf("c", [1.0, float("inf")]), lambda: OneOf("c", [float("nan")])),
     *(lambda: Fresh("c", timedelta(-1)), lambda: Fresh("c", float("nan")), lambda: Fresh("c", float("inf"))),
     # a limit that is null is not the same as none
-    *(
-        lambda: InRange("c", 0, np.datetime64("NaT", "ns")),
-        lambda: InRange("c", pa.scalar(None, pa.int64()), 1),
-    ),
-    *(lambda: InRange("c", pd.NaT), lambda: OneOf("c", ["a", pd.NaT])),
+    *(lambda: InRange("c", 0, np.datetime64("NaT", "ns")), lambda: InRange("c", pd.NaT)),
+    *(lambda: InRange("c", pa.scalar(None, pa.int64()), 1), lambda: OneOf("c", ["a", pd.NaT])),
 ]
 WRONG_TYPES = [
     *(lambda: InRange("c", None, [1]), lambda: OneOf("c", [b"x"]), lambda: Fresh("c", "1 day")),
@@ -191,8 +189,7 @@ NOT_NULL = {"rule": "NotNull", "column": "v"}
     ],
 )
 def test_malformed_contracts_are_refused_and_can_be_replaced(stored):
-    store = memory()
-    contracted(store, [])
+    store = contracted(memory(), [])
     commit(open_blobs(store), ChangeSet("cube++seed", metadata={CONTRACT: stored}))
     with pytest.raises(CorruptDatasetError, match="set_contract replaces it"):
         api.append_to_cube(seed([3], [3]), CUBE, store)
@@ -204,18 +201,8 @@ def test_malformed_contracts_are_refused_and_can_be_replaced(stored):
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def test_every_facade_checks_rows(driver, store_factory):
-    contracted(store_factory)
-    text = r"InRange\('v', 0, 10\), which 1 of 2 rows breaks, such as p=0, x=4, v=-1"
-    with pytest.raises(Exception, match=text):
-        driver.append_to_cube(data=seed([3, 4], [3, -1]), cube=CUBE, store=store_factory)
-    driver.append_to_cube(data=seed([3], [3]), cube=CUBE, store=store_factory)
-    assert api.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3]
-
-
 def test_all_kinds_of_writes_are_checked():
-    store = memory()
-    contracted(store)
+    store = contracted(memory())
     rule, wrong = RULES[1], seed([1], [99])
     both = {"seed": wrong, "extra": extra([1])}
     refuse_writes(store, wrong, rule)
@@ -231,8 +218,7 @@ def test_all_kinds_of_writes_are_checked():
 
 
 def test_overwrites_rollbacks_and_schemas_keep_contracts():
-    store = memory()
-    contracted(store)
+    store = contracted(memory())
     version = api.list_cube_history(CUBE, store)[0].version
     both = {"seed": seed([1], [1]), "extra": extra([1])}
     api.build_cube(both, CUBE, store, overwrite=True)
@@ -248,12 +234,10 @@ def test_overwrites_rollbacks_and_schemas_keep_contracts():
 
 
 def test_rules_of_whole_writes():
-    store = memory()
-    contracted(store, [contract.UniqueCells(), RowCount(np.int64(2), np.int64(3))])
+    store = contracted(memory(), [contract.UniqueCells(), RowCount(np.int64(2), np.int64(3))])
     parts = [seed([5, 6], [5, 6], p=1), seed([6], [7], p=1)]
-    error = refused(
-        lambda: api.append_to_cube__iter(parts, CUBE, store, ["seed"]), store, contract.UniqueCells(), 2
-    )
+    append_parts = partial(api.append_to_cube__iter, parts, CUBE, store, ["seed"])
+    error = refused(append_parts, store, contract.UniqueCells(), 2)
     assert error.examples[0] == {"p": 1, "x": 6}
     error = refused(lambda: api.append_to_cube(seed([3, 4], [3, 4]), CUBE, store), store, RowCount(2, 3), 4)
     assert error.examples == ({"p": 0, "rows": 4},)
@@ -284,8 +268,7 @@ def test_writes_of_single_datasets_check_rules_of_whole_writes(name, tmp_path):
 
 
 def test_files_that_a_user_has_written_are_checked_and_left_to_the_user():
-    store = memory()
-    contracted(store, [RowCount(2, 3)])
+    store = contracted(memory(), [RowCount(2, 3)])
     written = [eager.write_single_partition(store, "cube++seed", seed([x], [x])) for x in (3, 4)]
     publish = partial(eager.commit_dataset, store=store, dataset_uuid="cube++seed")
     refused(lambda: publish(new_partitions=written), store, RowCount(2, 3), 4)
@@ -298,9 +281,8 @@ def test_files_that_a_user_has_written_are_checked_and_left_to_the_user():
 
 @pytest.mark.parametrize("compression", ["snappy", "lz4"], ids=["as it is", "rewritten"])
 def test_an_adopted_table_is_checked(tmp_path, compression):
-    store = memory()
     rules = [OneOf("w", ["a"]), CellsInSeed()]
-    contracted(store, rules, "extra")
+    store = contracted(memory(), rules, "extra")
 
     def adopt(frame):
         (tmp_path / "p=0").mkdir(exist_ok=True)
@@ -316,16 +298,13 @@ def test_an_adopted_table_is_checked(tmp_path, compression):
 
 
 def test_cells_are_in_the_seed():
-    store = memory()
-    contracted(store, [CellsInSeed()], "extra")
+    store = contracted(memory(), [CellsInSeed()], "extra")
     refused(lambda: api.append_to_cube({"extra": extra([2, 9])}, CUBE, store), store, CellsInSeed())
     refused(lambda: api.append_to_cube({"extra": extra([2], p=1)}, CUBE, store), store, CellsInSeed())
     # the seed of the same write counts
     api.append_to_cube({"seed": seed([9], [9]), "extra": extra([2, 9])}, CUBE, store)
     both = {"seed": seed([5], [5]), "extra": extra([1])}
     refused(lambda: api.update_cube(both, CUBE, store, "all", ["seed", "extra"]), store, CellsInSeed())
-    with pytest.raises(ValueError, match="other datasets than the seed"):
-        api.set_contract(CUBE, store, "seed", [CellsInSeed()])
 
 
 def test_rows_are_fresh(monkeypatch):
@@ -336,10 +315,8 @@ def test_rows_are_fresh(monkeypatch):
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(hours=1))
     rule = Fresh("t", timedelta(hours=2))
     api.set_contract(CUBE, store, "seed", [rule])
-    old, none = (
-        frame.assign(x=[3], t=now - timedelta(days=1)),
-        frame.assign(t=pd.Series([None], dtype="M8[us]")),
-    )
+    old = frame.assign(x=[3], t=now - timedelta(days=1))
+    none = frame.assign(t=pd.Series([None], dtype="M8[us]"))
     error = refused(lambda: api.append_to_cube(old, CUBE, store), store, rule)
     assert "newest time: 2024-01-01 00:00:00+00:00, 1 days 01:00:00 ago" in str(error)
     refused(lambda: api.append_to_cube(none, CUBE, store), store, rule)
@@ -371,15 +348,18 @@ def raise_for_large(df):
 
 
 @pytest.mark.parametrize("check", [is_small, raise_for_large, lambda df: is_small(df).all()])
-def test_every_facade_checks_rows_by_functions(driver, store_factory, check):
-    contracted(store_factory, NotNull("v"))
+def test_every_facade_checks_rows(driver, store_factory, check):
+    contracted(store_factory, rules := [NotNull("v"), InRange("v", 0, 100)])
     write = partial(driver.append_to_cube, cube=CUBE, store=store_factory)
+    text = r"InRange\('v', 0, 100\), which 1 of 2 rows breaks, such as p=0, x=4, v=-1"
+    with pytest.raises(Exception, match=text):
+        write(data=seed([3, 4], [3, -1]))
     with api.check_rows(check, "cube++seed"):
         write(data=seed([3], [3]))
         with pytest.raises(Exception, match=r"has the rule check_rows.*, which \d of 2 rows break"):
             write(data=seed([4, 5], [4, 99]))
     write(data=seed([6], [99]))
-    assert api.list_contract(CUBE, store_factory, "seed") == [NotNull("v")]
+    assert api.list_contract(CUBE, store_factory, "seed") == rules
     assert api.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3, 99]
 
 
@@ -443,9 +423,7 @@ def test_wrong_checks():
 
 
 def test_a_new_rule_is_checked_against_stored_rows():
-    store = memory()
-    strict = InRange("v", 0, 1)
-    contracted(store)
+    store, strict = contracted(memory()), InRange("v", 0, 1)
     refused(lambda: api.set_contract(CUBE, store, "seed", [strict]), store, strict)
     api.set_contract(CUBE, store, "seed", [*RULES, strict], check_existing=False)
     assert [rule.checked for rule in api.list_contract(CUBE, store, "seed")] == [True, True, False]
@@ -459,8 +437,7 @@ def test_a_new_rule_is_checked_against_stored_rows():
 
 
 def test_verify_finds_rows_of_other_writers(monkeypatch):
-    store = memory()
-    contracted(store, [*RULES, RowCount(1, 4)])
+    store = contracted(memory(), [*RULES, RowCount(1, 4)])
     api.set_contract(CUBE, store, "extra", [CellsInSeed()])
     with monkeypatch.context() as patch:
         # they keep the metadata
@@ -492,8 +469,7 @@ def test_verify_finds_rows_of_other_writers(monkeypatch):
     ],
 )
 def test_rules_that_do_not_fit_are_refused(name, rules, text):
-    store = memory()
-    contracted(store)
+    store = contracted(memory())
     with pytest.raises((TypeError, ValueError), match=text):
         api.set_contract(CUBE, store, name, rules)
     assert api.list_contract(CUBE, store, "seed") == RULES
@@ -502,9 +478,8 @@ def test_rules_that_do_not_fit_are_refused(name, rules, text):
 # -- concurrent changes --------------------------------------------------------------------------------------
 
 
-def test_a_write_that_was_planned_before_is_refused(monkeypatch):
-    store = memory()
-    contracted(store, [])
+def test_a_write_that_was_planned_before_is_refused():
+    store = contracted(memory(), [])
     written = eager.write_single_partition(store, "cube++seed", seed([3], [99]))
     staged = api.append_to_cube(seed([5], [99]), CUBE, store, publish=False)
 
@@ -540,6 +515,6 @@ def test_a_write_without_a_contract_takes_no_more_calls_for_more_partitions():
 def test_the_command_line_shows_contracts(tmp_path):
     store = f"hfs://{tmp_path}"
     contracted(store, RULES[:1])
-    api.set_contract(CUBE, store, "seed", [*RULES], check_existing=False)
+    api.set_contract(CUBE, store, "seed", RULES, check_existing=False)
     output = CliRunner().invoke(cli, ["--store", store, "cube", "info"], catch_exceptions=False).output
     assert "Contract:\n  - NotNull('v')\n  - InRange('v', 0, 10), not checked on older rows\n" in output

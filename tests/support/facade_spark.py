@@ -42,7 +42,7 @@ def to_frames(data: Any, cube: Cube) -> Any:
 
 def with_integers(df: Any, cube: Cube | str) -> Any:
     """Give key columns the integers that pandas made floats of, since one of them is missing."""
-    if not isinstance(df, pd.DataFrame) or not df.columns.is_unique or isinstance(cube, str):
+    if not isinstance(df, pd.DataFrame) or not df.columns.is_unique or not isinstance(cube, Cube):
         return df
     keys = [c for c in (*cube.dimension_columns, *cube.partition_columns) if c in df.columns]
     floats = [c for c in keys if df[c].dtype == "float64" and df[c].isna().any()]

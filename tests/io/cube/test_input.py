@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import Cube, discover_datasets, eager_cube, open_cube, query_cube_arrow
+from kartothek_cube.api.cube import Cube, eager_cube, query_cube_arrow
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
@@ -87,24 +87,6 @@ def test_wrong_values(store_factory, data, exception, fragment):
     with pytest.raises(exception, match=fragment):
         eager_cube.build_cube(data, CUBE, store_factory)
     assert open_blobs(store_factory).list("") == []
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda cube, store: eager_cube.build_cube(FRAME, cube, store),
-        eager_cube.query_cube,
-        eager_cube.remove_partitions,
-        eager_cube.delete_cube,
-        eager_cube.cleanup_cube,
-        eager_cube.collect_stats,
-        discover_datasets,
-        open_cube,
-    ],
-)
-def test_what_is_no_cube(store_factory, operation):
-    with pytest.raises(TypeError, match="expected a Cube or the name of a stored one, got int"):
-        operation(5, store_factory)
 
 
 def test_an_index_of_several_levels_is_ignored_like_any_other(store_factory):

@@ -160,6 +160,10 @@ MISTAKES = {
         """df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC""",
     ),
     "zones": (extend(PRICES.assign(DAY=MIXED)), "Column 'DAY' mixes timestamps with and without time zone"),
+    "zones of payload": (
+        extend(PRICES.assign(SINCE=MIXED.where([True, True, False], pd.NaT))),
+        "Column 'SINCE' mixes timestamps with and without time zone",
+    ),
     "dimensions of a query": (
         query(SHOPS),
         f"'seed' {OTHER_DIMENSIONS}. Pass 'c' or what discover_cube returns",
@@ -170,6 +174,11 @@ MISTAKES = {
         "Cube new not found: available: c; a new cube needs its specification in place of the name, such as "
         """Cube(dimension_columns=["SHOP", "DAY"], partition_columns=[], uuid_prefix="new")""",
         CubeNotFoundError,
+    ),
+    "no cube": (
+        build({"seed": SEED}, 5),
+        "expected a Cube or the name of a stored one, got int",
+        TypeError,
     ),
     "payload as a key": (
         extend(WEATHER.assign(DAY=MORE["DAY"]), "weather"),
@@ -209,7 +218,7 @@ MISTAKES = {
 
 
 #: mistakes that a façade does not know: a DataFrame of Spark has no index and one type per column
-UNKNOWN = {("key in the index", SPARK), ("zones", SPARK)}
+UNKNOWN = {("key in the index", SPARK), ("zones", SPARK), ("zones of payload", SPARK)}
 REMEDIES_OF_SPARK = {
     "type of a column": 'widen payload with update_schema, or F.col("QTY").cast("bigint") if all are whole',
     "zone": 'F.col("DAY").cast("timestamp_ntz"), in the time zone of the session',
@@ -294,12 +303,6 @@ def test_an_error_names_the_argument_and_nothing_is_changed(tmp_path, name):
         call(store)
 
 
-def test_a_limit_of_rows_may_be_larger_than_any_integer_of_arrow(tmp_path):
-    store = STORES["memory"](tmp_path)
-    api.build_cube(SEED, CUBE, store)
-    assert len(api.query_cube_df(CUBE, store, limit=2**70)) == len(SEED)
-
-
 def copy_without_a_file(store):
     store().delete(min(file_keys(store, "c++seed").values()))
     api.copy_cube(CUBE, store, memory())
@@ -377,6 +380,9 @@ def test_a_store_that_is_no_directory_is_named_and_not_created(driver, tmp_path,
 #: operations that the façades of graphs do not have
 EAGER_OPERATIONS = {
     "merge": lambda c, s: api.merge_into_cube(SEED, c, s),
+    "remove": lambda c, s: api.remove_partitions(c, s, "all"),
+    "delete": api.delete_cube,
+    "stats": api.collect_stats,
     "schema": lambda c, s: api.update_schema(c, s, "seed", rename={"QTY": "N"}),
     "publish": api.publish_cube,
     "unpublish": api.unpublish_cube,
@@ -413,12 +419,19 @@ def test_a_cube_that_does_not_exist_is_the_same_error_in_all_facades(driver, sal
         run(driver, operation, sales, CUBE.copy(uuid_prefix="sale"))
 
 
-@pytest.mark.parametrize("cube", ["sale", CUBE.copy(uuid_prefix="sale")], ids=["name", "Cube"])
+NO_CUBES = {
+    "name": ("sale", CubeNotFoundError, NO_CUBE),
+    "Cube": (CUBE.copy(uuid_prefix="sale"), CubeNotFoundError, NO_CUBE),
+    "number": (5, TypeError, "expected a Cube or the name of a stored one, got int"),
+}
+
+
+@pytest.mark.parametrize("cube, error, text", NO_CUBES.values(), ids=NO_CUBES)
 @pytest.mark.parametrize("operation", EAGER_OPERATIONS)
-def test_a_cube_that_does_not_exist_is_the_same_error_in_all_operations(sales, operation, cube):
+def test_a_cube_that_does_not_exist_is_the_same_error_in_all_operations(sales, operation, cube, error, text):
     if operation == "open" and isinstance(cube, Cube):
         cube = "sale"  # a cube that is opened by its specification need not exist
-    with unchanged(lazy_store(sales)), pytest.raises(CubeNotFoundError, match=NO_CUBE):
+    with unchanged(lazy_store(sales)), pytest.raises(error, match=text):
         EAGER_OPERATIONS[operation](cube, sales)
 
 
@@ -464,16 +477,7 @@ def test_key_types_of_new_datasets_are_checked_before_anything_is_written(store_
         api.build_cube(data, CUBE, store_factory)
 
 
-# -- timestamps and indices of frames ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", FACADES)
-def test_timestamps_of_payload_with_and_without_zone(tmp_path, name):
-    built = STORES["memory"](tmp_path)
-    api.build_cube(SEED, CUBE, built)
-    mixed = MIXED.where([True, True, False], pd.NaT)
-    with refuses(built, ValueError, "Column 'SINCE' mixes timestamps with and without time zone"):
-        open_facade(name).extend_cube(data={"prices": PRICES.assign(SINCE=mixed)}, cube=CUBE, store=built)
+# -- indices of frames ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("write", [api.append_to_cube, api.merge_into_cube])
@@ -481,8 +485,6 @@ def test_timestamps_of_payload_with_and_without_zone(tmp_path, name):
 def test_columns_in_the_index(built, index, write):
     with refuses(built, ValueError, "in the index of the DataFrame", "call reset_index()"):
         write(MORE.set_index(index), CUBE, built)
-    with refuses(built, ValueError, "DAY of the cube is in the index"):
-        api.extend_cube({"prices": PRICES.set_index("DAY")}, CUBE, built)
     write(MORE.rename_axis("row"), CUBE, built)
     assert len(api.query_cube(CUBE, built)[0]) == 6, "an index of another name is dropped"
 

@@ -257,13 +257,6 @@ def test_text(driver, store_factory):
         matching(driver, store_factory, "s1 == 'a")
 
 
-def test_the_greatest_date_of_a_result_finds_its_rows(driver, store_factory):
-    build(store_factory, seed=frame(x=[DATE(2024, 1, 4), DATE(2024, 1, 5)], p=[0, 0]))
-    (df,) = driver.query_cube(cube=CUBE, store=store_factory)
-    (last,) = driver.query_cube(cube=CUBE, store=store_factory, conditions=C("x") >= df["x"].max())
-    assert list(last["x"]) == [pd.Timestamp("2024-01-05")]
-
-
 @pytest.mark.parametrize("overlapping", [False, True])
 def test_groups_and_projections(driver, store_factory, overlapping):
     cube = CUBE.copy(dimension_columns=["x", "y"])

@@ -16,12 +16,6 @@ DATE = datetime.date
 STAMP = pd.Timestamp
 
 
-def test_nothing_found_is_an_empty_list(driver, store_factory):
-    build(store_factory, seed=frame(x=[0], p=[0], v1=[1]))
-    for conditions in (api.C("x") == 9, api.C("p") == 9, api.C("v1") == 9, api.C("x").isin([])):
-        assert driver.query_cube(cube=CUBE, store=store_factory, conditions=conditions) == []
-
-
 def test_columns_are_sorted_text_and_rows_are_numbered(driver, store_factory):
     build(store_factory, seed=frame(z=[1, 2], x=[0, 1], p=[1, 0], A=[1, 2], b=[1, 2]))
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)

@@ -44,7 +44,6 @@ def test_groups_are_sorted_and_hold_their_rows(driver, built, partition_by, argu
 
 
 VALUES = {
-    "int": [1, 2],
     "str": ["a", "b"],
     "float": [-1.5, 0.5],
     "bool": [False, True],
@@ -77,7 +76,7 @@ def test_a_dimension_that_only_another_dataset_has_an_index_of_loses_no_rows(
     assert [group["x"] for group in found] == expected
 
 
-@pytest.mark.parametrize("values", list(VALUES.values())[1:], ids=list(VALUES)[1:])
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_a_dimension_without_index_may_have_any_type(driver, store_factory, values):
     cube = CUBE.copy(suppress_index_on=["x"])
     build(store_factory, cube, seed=frame(x=values, p=[0, 0], v1=[1, 2]), enrich=frame(x=values[:1], v2=[1]))

@@ -17,7 +17,7 @@ from kartothek_cube.io import eager, eager_cube
 from kartothek_cube.io.arrow import dataset as open_dataset
 from tests.support.cubes import CUBE, HEADER, as_dict, frame, memory, snapshot
 from tests.support.dataset_facades import FACADES
-from tests.support.stores import FaultyStore, InjectedError, Same
+from tests.support.stores import FaultyStore, InjectedError
 
 SEED = frame(x=[0, 1], p=[0, 1], v=[10, 11])
 MORE = frame(x=[2, 3], p=[0, 1], v=[12, 13])
@@ -429,11 +429,3 @@ def test_the_handle_holds_no_rows(store):
     cube = CUBE.copy(suppress_index_on={"x"}, uuid_prefix="large")
     staged = eager_cube.build_cube(many, cube, store, publish=False)
     assert len(pickle.dumps(staged)) < 4000
-
-
-def test_a_store_that_fails_leaves_the_write_staged(store):
-    staged = stage(store)
-    with pytest.raises(InjectedError):
-        publish_staged(staged, FaultyStore(store).fail("put", key="cube++seed/indices"))
-    publish_staged(staged, Same.of(store))
-    assert rows(store)["x"] == [0, 1, 2, 3]

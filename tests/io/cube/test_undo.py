@@ -50,32 +50,28 @@ def refused_update(store, before_seed, meanwhile):
         api.update_cube(data, CUBE, Same.of(store), api.C("p") == 0, ["seed", "extra"])
 
 
-def test_a_refused_update_is_undone(store, before_seed):
-    refused_update(store, before_seed, lambda: None)
-    assert rows(store, "x", "v")[:3] == [[0, 0], [1, 1], [2, 2]]
-    assert rows(store, "x", "w")[:3] == [[0, 0], [1, 1], [2, 2]]
-    assert api.verify_cube(CUBE, Same.of(store)).ok
-
-
+WAITS = pytest.mark.slow("waits between attempts")
 OTHERS = {
+    "nothing": (lambda store: None, [[0, 0], [1, 1], [2, 2]]),
     # their rows hide those that come back, as these are older
-    "append": (
+    "append": pytest.param(
         lambda store: api.append_to_cube({"extra": frame(x=[1, 7], p=[0, 0], w=[5, 6])}, CUBE, store),
         [[0, 0], [1, 5], [2, 2], [7, 6]],
+        marks=WAITS,
     ),
     # they abort the operation, and replace the partitions of the state before it
-    "replace": (
+    "replace": pytest.param(
         lambda store: api.update_cube(
             {"extra": EXTRA.iloc[:2].assign(w=9)}, CUBE, store, api.C("p") == 0, ["extra"]
         ),
         [[0, 9], [1, 9], [2, 2]],
+        marks=WAITS,
     ),
 }
 
 
-@pytest.mark.slow("waits between attempts")
 @pytest.mark.parametrize("write, expected", OTHERS.values(), ids=OTHERS)
-def test_what_others_have_written_stays(store, before_seed, write, expected):
+def test_a_refused_update_is_undone_and_what_others_have_written_stays(store, before_seed, write, expected):
     refused_update(store, before_seed, lambda: write(Same.of(store)))
     assert rows(store, "x", "w")[: len(expected)] == expected
     assert rows(store, "x", "v") == [[0, 0], [1, 1], [2, 2], [7, 7]]

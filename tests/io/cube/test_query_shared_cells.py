@@ -133,23 +133,27 @@ def test_groups_are_those_of_a_join_by_cells(urls, number, condition, monkeypatc
         pdt.assert_frame_equal(a, b)
 
 
-def record_scans(monkeypatch):
-    scans, run_scans = [], executor.run_scans
+@pytest.mark.parametrize("condition", ["seed", "enrichment", "dimension", "nothing"])
+@pytest.mark.parametrize("by_position", [True, False])
+def test_rows_of_datasets_with_conditions_restrict_the_others(tmp_path, monkeypatch, condition, by_position):
+    """By their numbers in files of the same cells, else by their cells."""
+    url, scans, run_scans = f"hfs://{tmp_path}", [], executor.run_scans
+    build(url, 0)
+    if not by_position:
+        forget_cells(monkeypatch)
     monkeypatch.setattr(
         executor, "run_scans", lambda blobs, found: scans.extend(found) or run_scans(blobs, found)
     )
-    return scans
-
-
-@pytest.mark.parametrize("condition", ["seed", "enrichment"])
-def test_conditions_on_one_dataset_select_rows_of_another_by_number(tmp_path, condition, monkeypatch):
-    url, scans = f"hfs://{tmp_path}", record_scans(monkeypatch)
-    build(url, 0)
     query_cube(CUBE, url, datasets=["seed", "enrich"], conditions=CONDITIONS[condition])
-    first, second = scans
-    assert first.keys[0].startswith("cube++seed") == (condition == "seed")
-    assert first.rows is None
-    assert len(second.rows) < sum(second.n_rows)
+    restricted = [one for one in scans if one.cells or one.rows is not None]
+    names = [one.keys[0].partition("/")[0].partition("++")[2] for one in restricted]
+    assert names == {"seed": ["enrich"], "enrichment": ["seed"]}.get(condition, [])
+    for one in restricted:
+        if by_position:
+            assert 0 < len(one.rows) < sum(one.n_rows)
+        else:
+            assert one.cells[0].column_names == ["x", "t"]
+    assert len(scans) == 2
 
 
 def test_files_of_equal_cells_have_equal_digests_whatever_the_types_of_the_input():

@@ -11,7 +11,6 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, discove
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.io.eager_cube import remove_partitions, update_cube
-from kartothek_cube.io_components.query import executor, physical_plan
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
 ROWS = 1_000
@@ -85,27 +84,6 @@ def test_a_point_query_reads_each_blob_once(url, monkeypatch):
     assert len(calls) == len(set(calls))
     # the listing, two headers, two schemas, one index, two files
     assert len(calls) == 8
-
-
-def test_queries_of_one_shape_have_their_own_values(url):
-    for x in (3, 700, 3, 999):
-        assert point(url, x) == expected(x)
-    for low in (10, 498):
-        (df,) = query_cube(CUBE, url, conditions=(C("x") >= low) & (C("x") < low + 3))
-        assert df["x"].tolist() == [low, low + 1, low + 2]
-    assert query_cube(CUBE, url, conditions=C("x") == ROWS) == []
-    texts = [query_cube(CUBE, url, conditions=C("t") == f"text {x}")[0]["x"].tolist() for x in (7, 8)]
-    assert texts == [[7], [8]]
-
-
-@pytest.mark.parametrize("condition", [C("x") == "7", C("unknown") == 7, C("x").isin(["a"])])
-def test_errors_come_each_time(url, condition):
-    messages = []
-    for _ in range(2):
-        with pytest.raises((TypeError, ValueError)) as raised:
-            query_cube(CUBE, url, conditions=condition)
-        messages.append(str(raised.value))
-    assert messages[0] == messages[1]
 
 
 def test_a_query_sees_each_commit(url):
@@ -191,25 +169,3 @@ def test_threads_see_commits_of_others_as_a_whole(url):
         writer.result()
     assert {(factor, w) for factor, w in seen} <= {(1.0, -50.0), *((f, f) for f in (2.0, 3.0, 4.0, 5.0))}
     assert read(0) == (5.0, 5.0)
-
-
-@pytest.mark.parametrize(
-    "condition, restricted",
-    [(C("w") == -512, ["enrich"]), (C("v") < 5, ["seed"]), (C("x") == 512, []), (None, [])],
-    ids=["enrichment", "seed", "dimension", "nothing"],
-)
-@pytest.mark.parametrize("by_position", [True, False])
-def test_rows_of_datasets_with_conditions_restrict_the_others(
-    url, monkeypatch, condition, restricted, by_position
-):
-    if not by_position:
-        # queries do not know that datasets have the same cells
-        monkeypatch.setattr(physical_plan.ScanFiles, "cells", lambda files: None)
-    scans, run = [], executor.run_scans
-    monkeypatch.setattr(executor, "run_scans", lambda blobs, found: scans.extend(found) or run(blobs, found))
-    query_cube(CUBE, url, conditions=condition)
-    others = [one for one in scans if one.cells or one.rows is not None]
-    names = {one.keys[0].partition("/")[0].partition("++")[2] for one in others}
-    assert names == ({"seed", "enrich"} - {*restricted} if restricted else set())
-    for one in others:
-        assert one.rows.tolist() if by_position else one.cells[0].column_names == ["x"]

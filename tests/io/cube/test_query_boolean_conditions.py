@@ -61,42 +61,18 @@ class Case:
 
 
 def comparable(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
     return pd.Timestamp(value) if isinstance(value, DATE) else value
 
 
-def known(column: str, test: Callable[[Any], bool]) -> Callable[[dict[str, Any]], bool | None]:
+def leaf(column: str, make: Callable[..., Any], test: Callable[..., Any], *values: Any) -> Case:
     """Three-valued logic: unknown for nulls."""
+    others = [pd.Timestamp(value) if column == "day" else comparable(value) for value in values]
 
     def matches(row: dict[str, Any]) -> bool | None:
-        return None if row[column] is None else bool(test(row[column]))
+        return None if row[column] is None else bool(test(row[column], *others))
 
-    return matches
-
-
-def others(column: str, values: list[Any]) -> list[Any]:
-    return [pd.Timestamp(value) if column == "day" else value for value in values]
-
-
-def comparison(column: str, op: str, value: Any) -> Case:
-    (other,) = others(column, [value])
-    if op in ("==", "!=") and isinstance(other, np.generic):
-        other = other.item()
-    return Case(COMPARE[op](C(column), value), known(column, lambda found: COMPARE[op](found, other)))
-
-
-def one_of(column: str, values: list[Any]) -> Case:
-    wanted = others(column, values)
-    return Case(C(column).isin(values), known(column, lambda found: any(found == one for one in wanted)))
-
-
-def between(column: str, first: Any, last: Any) -> Case:
-    a, b = others(column, [first, last])
-    return Case(C(column).between(first, last), known(column, lambda found: a <= found <= b))
-
-
-def interval(column: str, start: Any, stop: Any) -> Case:
-    a, b = others(column, [start, stop])
-    return Case(C(column).in_interval(start, stop), known(column, lambda found: a <= found < b))
+    return Case(make(C(column), *values), matches)
 
 
 def combined(left: Case, right: Case, op: Callable[[Any, Any], Any], decisive: bool) -> Case:
@@ -117,21 +93,25 @@ def negation(case: Case) -> Case:
     return Case(~case.condition, matches)
 
 
-COLUMN_AND_VALUES = st.sampled_from(sorted(VALUES)).flatmap(
-    lambda column: st.tuples(
-        st.just(column), st.lists(st.sampled_from(VALUES[column]), min_size=2, max_size=3)
-    )
-)
-PREFIXES = st.sampled_from(["", "Bad", "Bad ", "B", "x"])
 COLUMNS = st.sampled_from(sorted(VALUES))
+
+
+def leaves(n_values: int, make: Callable[..., Any], test: Callable[..., Any]) -> st.SearchStrategy[Case]:
+    """Give conditions on any column with a number of its values."""
+    return COLUMNS.flatmap(
+        lambda column: st.lists(st.sampled_from(VALUES[column]), min_size=n_values, max_size=n_values).map(
+            lambda values: leaf(column, make, test, *values)
+        )
+    )
+
+
+PREFIXES = st.sampled_from(["", "Bad", "Bad ", "B", "x"])
 LEAVES = st.one_of(
-    st.builds(
-        lambda pair, op: comparison(pair[0], op, pair[1][0]), COLUMN_AND_VALUES, st.sampled_from([*COMPARE])
-    ),
-    COLUMN_AND_VALUES.map(lambda pair: one_of(*pair)),
-    COLUMN_AND_VALUES.map(lambda pair: between(pair[0], *pair[1][:2])),
-    COLUMN_AND_VALUES.map(lambda pair: interval(pair[0], *pair[1][:2])),
-    PREFIXES.map(lambda p: Case(C("city").startswith(p), known("city", lambda found: found.startswith(p)))),
+    st.sampled_from([*COMPARE.values()]).flatmap(lambda compare: leaves(1, compare, compare)),
+    leaves(3, lambda c, *values: c.isin(values), lambda cell, *values: any(cell == v for v in values)),
+    leaves(2, lambda c, first, last: c.between(first, last), lambda cell, a, b: a <= cell <= b),
+    leaves(2, lambda c, start, stop: c.in_interval(start, stop), lambda cell, a, b: a <= cell < b),
+    PREFIXES.map(lambda prefix: leaf("city", lambda c, p: c.startswith(p), str.startswith, prefix)),
     COLUMNS.map(lambda c: Case(C(c).is_null(), lambda row: row[c] is None)),
     COLUMNS.map(lambda c: Case(C(c).not_null(), lambda row: row[c] is not None)),
 )

@@ -134,6 +134,7 @@ QUERIES = [
     ({}, "SHOP,DAY,COUNTRY,A B,QTY,TEMP", [FIRST, SECOND]),
     ({"where": "TEMP > 10", "columns": ["TEMP", "QTY"]}, "SHOP,DAY,COUNTRY,TEMP,QTY", [SECOND]),
     ({"columns": ["QTY", "SHOP", "DAY", "COUNTRY"], "limit": 1}, "QTY,SHOP,DAY,COUNTRY", [FIRST]),
+    ({"columns": ["QTY", "DAY"]}, "SHOP,COUNTRY,QTY,DAY", [FIRST, SECOND]),
     ({"dimension_columns": "SHOP", "columns": "TEMP"}, "SHOP,COUNTRY,TEMP", [FIRST, SECOND]),
     ({"columns": []}, "SHOP,DAY,COUNTRY", [FIRST, SECOND]),
     ({"where": C("QTY") > 100}, "", []),

@@ -168,10 +168,8 @@ def test_nested_values_get_the_stored_type_if_they_stay_the_same(store_factory, 
 
 def test_columns_that_no_query_shows_are_refused(driver, store_factory):
     seed, other = frame(x=[0], p=[0], v1=[1]), frame(x=[0], p=[0], v2=[1])
-    arguments, hidden = (
-        {"cube": CUBE, "store": store_factory},
-        dict.fromkeys(("__v", "_v", "KLEE_TS", "__"), 1),
-    )
+    arguments = {"cube": CUBE, "store": store_factory}
+    hidden = dict.fromkeys(("__v", "_v", "KLEE_TS", "__"), 1)
     text = "': KLEE_TS, __, __v. No query shows columns that begin with two underscores, and KLEE_TS"
     with refuses(store_factory, ValueError, f"dataset 'seed{text}"):
         driver.build_cube(data=seed.assign(**hidden), **arguments)

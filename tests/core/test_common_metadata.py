@@ -290,12 +290,6 @@ def test_a_conflict_of_inputs_is_the_same_whatever_their_files_are_called(narrow
     assert row.endswith(f"  {remedy}".replace('"x"', "'x'"))
 
 
-def test_a_column_of_nulls_may_be_absent_in_others():
-    reference, other = schema("left", x=pa.int64()), schema("right", x=pa.int64(), z=pa.null())
-    for schemas in ([reference, other], [other, reference]):
-        assert common_metadata.validate_compatible(schemas).names == ["x"]
-
-
 def test_incompatible_order():
     fields = [("y", pa.string()), ("x", pa.int64())]
     schemas = [pa.schema(fields), pa.schema(fields[::-1])]

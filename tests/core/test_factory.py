@@ -6,15 +6,13 @@ import pyarrow as pa
 import pytest
 from simplekv import KeyValueStore
 
-from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.api.dataset import DatasetMetadata, ExplicitSecondaryIndex, ensure_store
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
-from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema import make_meta, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.utils import ensure_store
 
 SCHEMA = make_meta(pa.schema([("p", pa.int64()), ("v", pa.int64())]), origin="test")
 LABELS = ["p=1/a", "p=2/a"]

@@ -32,6 +32,7 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import load_index
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO_QUOTED, cm_frozen_time
+from tests.support.cubes import parquet_bytes as parquet
 from tests.support.predicates import COMPARE, KINDS, literals
 
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
@@ -154,16 +155,12 @@ def test_type_is_told_by_the_values(value, expected):
         (pa.timestamp("us"), pa.timestamp("us")),
     ],
 )
-def test_types_are_widened(given_type, expected):
+def test_types_are_widened_unless_they_shall_stay(given_type, expected):
     assert ExplicitSecondaryIndex("x", {}, dtype=given_type).dtype == expected
     entries = IndexColumns.from_pairs(pa.array([], given_type), [])
     assert ExplicitSecondaryIndex("x", entries).columns_data.values.type == expected
-
-
-def test_types_stay_on_demand():
-    index = ExplicitSecondaryIndex("x", {1: ["a"]}, dtype=pa.int8(), normalize_dtype=False)
-    assert index.dtype == pa.int8() == index.columns_data.values.type
-    assert index.copy().dtype == pa.int8()
+    kept = ExplicitSecondaryIndex("x", {}, dtype=given_type, normalize_dtype=False)
+    assert kept.dtype == kept.columns_data.values.type == kept.copy().dtype == given_type
 
 
 def test_values_that_become_equal_share_their_partitions(caplog):
@@ -221,13 +218,14 @@ def test_queries_find_what_a_loop_finds(dtype, data):
     assert with_value == [label in expected.get(value, []) for label in names]
 
 
-def test_queries_are_generous():
+def test_queries_and_removals_cast_values():
     assert x_index().query("1") == ["a", "b"]
     assert ExplicitSecondaryIndex("x", {DAY: ["a"]}).query("2020-01-31") == ["a"]
     assert ExplicitSecondaryIndex("x", {True: ["a"]}).query("TRUE") == ["a"]
     assert ExplicitSecondaryIndex("x", {b"a": ["a"]}).query("a") == ["a"]
     assert x_index().query(17) == []
     assert ExplicitSecondaryIndex("x", {"None": ["a"]}).query(None) == []
+    assert x_index().remove_values(["1", 2]).index_dct == {3: ["c"]}
 
 
 @pytest.mark.parametrize(
@@ -331,12 +329,6 @@ def test_flat_series_is_filtered_if_every_conjunction_tells(predicates, expected
     assert x_index().as_flat_series(predicates=predicates).index.tolist() == expected
 
 
-def test_dicts_are_copies():
-    index = x_index()
-    index.to_dict()[1].append("z")
-    assert index.to_dict() == X
-
-
 @DTYPES
 @given(data=st.data())
 @QUICK
@@ -397,10 +389,6 @@ def test_no_change_gives_the_same_index(change):
     index = x_index(index_storage_key="key")
     assert change(index) is index
     assert index.index_storage_key == "key"
-
-
-def test_values_to_remove_are_cast():
-    assert x_index().remove_values(["1", 2]).index_dct == {3: ["c"]}
 
 
 @pytest.mark.parametrize(
@@ -576,12 +564,6 @@ def test_nanoseconds_are_refused_by_name():
         index.store("hmemory://", "u")
 
 
-def parquet(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return bytes(sink.getvalue())
-
-
 GOOD = pa.table({"x": [1, 2], "partition": [["a"], ["b"]]})
 
 
@@ -674,7 +656,7 @@ def test_files_of_another_type_zone_or_none():
         ExplicitSecondaryIndex("x", index_storage_key="u/indices/x/1").load("hmemory://")
 
 
-def test_keys_carry_the_time_of_the_index(store):
+def test_keys_carry_the_time_of_the_index_and_are_unique_within_a_microsecond(store):
     with cm_frozen_time(TIME_TO_FREEZE):
         index = ExplicitSecondaryIndex("x ä/=", X)
     expected = f"u/indices/x%20%C3%A4%2F%3D/{TIME_TO_FREEZE_ISO_QUOTED}.by-dataset-index.parquet"
@@ -682,9 +664,6 @@ def test_keys_carry_the_time_of_the_index(store):
     assert index.store(store, "u") == index.index_storage_key == expected
     assert list(store.keys()) == [expected]
     assert index.unload().load(store) == index
-
-
-def test_keys_are_unique_within_a_microsecond(store):
     with cm_frozen_time(TIME_TO_FREEZE):
         keys = [ExplicitSecondaryIndex("x", {i: ["a"]}).store(store, "u") for i in range(3)]
     assert [key[-len("1.by-dataset-index.parquet") :][:1] for key in keys] == ["1", "2", "3"]
@@ -707,6 +686,8 @@ def test_unloading_keeps_key_and_type():
     assert index != x_index(index_storage_key="key")
     with pytest.raises(RuntimeError, match="'x' is not stored"):
         x_index().unload()
+    assert ExplicitSecondaryIndex.from_v2("x", "key") == ExplicitSecondaryIndex("x", index_storage_key="key")
+    assert ExplicitSecondaryIndex.from_v2("x", X) == x_index()
 
 
 @pytest.mark.parametrize(
@@ -730,11 +711,6 @@ def test_unloaded_indices_tell_nothing(use):
         getattr(index, use[0])(*use[1:])
 
 
-def test_header_form():
-    assert ExplicitSecondaryIndex.from_v2("x", "key") == ExplicitSecondaryIndex("x", index_storage_key="key")
-    assert ExplicitSecondaryIndex.from_v2("x", X) == x_index()
-
-
 def test_copies_are_rebuilt():
     index = x_index(index_storage_key="key")
     assert index.copy() == index
@@ -750,6 +726,9 @@ def test_copies_are_rebuilt():
     key = x_index().store(blobs, "u")
     loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(blobs)
     assert loaded.index_storage_key == loaded.unload().index_storage_key == key
+    index = x_index()
+    index.to_dict()[1].append("z")
+    assert index.to_dict() == X
 
 
 def test_indices_are_small_when_pickled_and_shown():

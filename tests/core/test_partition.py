@@ -203,9 +203,13 @@ def test_keys_need_a_type(schema):
         table_of("p=1/a").keys(["p"], schema)
 
 
-def test_components_may_have_another_order():
+def test_keys_are_found_in_another_order_and_in_paths_where_labels_do_not_tell_them():
     keys = table_of("q=x/p=1/a", "q=y/p=2/a").keys(["p", "q"], SCHEMA)
     assert {column: values.to_pylist() for column, values in keys.items()} == {"p": [1, 2], "q": ["x", "y"]}
+    files = {"table": ["u/table/p=1/a.parquet", "u/table/p=2/b.parquet"]}
+    assert PartitionTable(["a", "b"], files).keys(["p"], SCHEMA)["p"].to_pylist() == [1, 2]
+    with pytest.raises(CorruptDatasetError, match="no value of type null"):
+        table_of("p=1/a").keys(["p"], pa.schema([("p", pa.null())]))
 
 
 @pytest.mark.parametrize(
@@ -217,13 +221,6 @@ def test_label_of_another_structure_is_named(bad):
     with pytest.raises(CorruptDatasetError) as caught:
         table_of("p=1/q=x/a", bad, "p=2/q=x/a").keys(["p", "q"], SCHEMA)
     assert caught.value.key == bad
-
-
-def test_paths_tell_the_keys_where_labels_do_not():
-    files = {"table": ["u/table/p=1/a.parquet", "u/table/p=2/b.parquet"]}
-    assert PartitionTable(["a", "b"], files).keys(["p"], SCHEMA)["p"].to_pylist() == [1, 2]
-    with pytest.raises(CorruptDatasetError, match="no value of type null"):
-        table_of("p=1/a").keys(["p"], pa.schema([("p", pa.null())]))
 
 
 @pytest.mark.parametrize("value", ["a/b", "d/e f", "/", "a//b"])

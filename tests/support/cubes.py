@@ -123,6 +123,13 @@ def read_parquet(store_factory, key: str) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(store_factory().get(key)))
 
 
+def parquet_bytes(table: pa.Table, **options) -> bytes:
+    """Give a table as a Parquet file of another program."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue().to_pybytes()
+
+
 def file_keys(store_factory, uuid: str) -> dict[str, str]:
     """Give the key of the file of each partition, in the order of the header."""
     partitions = header(store_factory, uuid)["partitions"]

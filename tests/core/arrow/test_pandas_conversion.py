@@ -2,10 +2,8 @@ import datetime
 import decimal
 import json
 
-import duckdb
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -68,51 +66,8 @@ def test_from_pandas_metadata():
     assert list(df.columns) == [0, b"b", "c"]
 
 
-ONE = pd.DataFrame({"x": [1], "y": [1], "z": [1]})
-
-
-@pytest.mark.parametrize(
-    "df, error, message",
-    [
-        (ONE.set_index(["x", "y"]), NotImplementedError, "MultiIndex"),
-        (ONE.set_index(["x", "y"]).T, NotImplementedError, "MultiIndex"),
-        (pd.DataFrame({"x": pd.arrays.SparseArray([1])}), TypeError, "'x' is sparse"),
-        (pd.DataFrame({"x": pd.period_range("2020", periods=1)}), TypeError, "'x'"),
-        (pd.DataFrame({"x": [pd.Timedelta(1)]}), TypeError, "'x'"),
-        (pd.DataFrame([[1, 2]], columns=["1", 1]), ValueError, "more than once: 1"),
-        (pd.DataFrame({"x": [1, "a"]}), ValueError, "x"),
-        (pd.DataFrame({"x": np.array(["400000-01-01"], "M8[s]")}), ValueError, "'x'"),
-    ],
-)
-def test_from_pandas_refuses(df, error, message):
-    with pytest.raises(error, match=message):
-        pandas_conversion.from_pandas(df)
-
-
 TIMES = pa.array([0, 1000], pa.timestamp("ns"))
 STORABLE = pa.table({"x": pa.array([1, None], pa.int8()), "y": ["a", "b"], "t": TIMES})
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        lambda: STORABLE,
-        lambda: STORABLE.to_batches()[0],
-        STORABLE.to_reader,
-        lambda: STORABLE.set_column(1, "y", STORABLE["y"].cast(pa.string_view())),
-        lambda: STORABLE.set_column(1, "y", STORABLE["y"].dictionary_encode()),
-        lambda: STORABLE.set_column(2, "t", STORABLE["t"].cast(pa.timestamp("us"))),
-        lambda: pl.from_arrow(STORABLE),
-        lambda: pl.from_arrow(STORABLE).with_columns(pl.col("y").cast(pl.Categorical)),
-        lambda: duckdb.connect().from_arrow(STORABLE),
-        lambda: STORABLE.to_pandas(types_mapper={pa.int8(): pd.Int8Dtype()}.get),
-    ],
-)
-def test_as_table(source):
-    table = pandas_conversion.as_table(source())
-    assert table.schema.types == STORABLE.schema.types
-    assert table.to_pydict() == STORABLE.to_pydict()
-    assert b"pandas" in table.schema.metadata
 
 
 @pytest.mark.parametrize("source", [[1], pd.Series([1]), pa.chunked_array([[1]]), None])
@@ -212,17 +167,6 @@ def test_categories_have_a_type_even_if_there_are_none(dtype):
     assert empty.dtype == one.dtype
 
 
-def test_to_pandas_categories():
-    table = pa.table({"s": ["b", "a", None, "b"], "n": pa.nulls(4), "i": [1, 2, 1, 2]})
-    df = pandas_conversion.to_pandas(table, categories=["s", "n", "i"])
-    assert df["s"].cat.categories.tolist() == ["b", "a"]
-    assert not df["s"].cat.ordered
-    assert df["s"].astype(object).where(df["s"].notna(), None).tolist() == ["b", "a", None, "b"]
-    assert (len(df["n"].cat.categories), df["i"].tolist()) == (0, [1, 2, 1, 2])
-    with pytest.raises(ValueError, match="zz"):
-        pandas_conversion.to_pandas(table, categories=["zz"])
-
-
 @pytest.mark.parametrize("dtype", [pa.int64(), pa.float64(), pa.timestamp("us", "UTC"), pa.bool_()])
 @pytest.mark.parametrize("width", [1, 2])
 def test_to_pandas_columns_can_be_written(dtype, width):
@@ -232,13 +176,6 @@ def test_to_pandas_columns_can_be_written(dtype, width):
     array = df["x0"].array
     array[1] = array[0]
     assert table["x0"].combine_chunks().equals(pa.array([0, 1], pa.int64()).cast(dtype))
-
-
-def test_to_pandas_ignores_index_of_metadata():
-    table = pa.Table.from_pandas(pd.DataFrame({"x": [1, 2]}).set_index(pd.Index(["a", "b"], name="y")))
-    df = pandas_conversion.to_pandas(table)
-    assert df.index.equals(pd.RangeIndex(2))
-    assert list(df.columns) == ["x", "y"]
 
 
 @pytest.mark.parametrize(

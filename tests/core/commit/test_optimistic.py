@@ -132,9 +132,10 @@ def test_places(store, inputs, places, expected):
     assert commit(open_blobs(store), delta)[0] == dataset
 
 
-def test_inputs_without_anything_in_their_place(store):
-    commit(open_blobs(store), ChangeSet("u", replaces=pa.array(labels(store)[:2])))
-    assert values(store) == [3]
+@pytest.mark.parametrize("n, scope, left", [(2, None, [3]), (1, ("x", "==", 3), [2])])
+def test_inputs_without_anything_in_their_place(store, n, scope, left):
+    commit(open_blobs(store), ChangeSet("u", replaces=pa.array(labels(store)[:n]), remove_where=scope))
+    assert values(store) == left
     assert api.verify_dataset("u", store).ok
 
 
@@ -145,12 +146,6 @@ def test_inputs_that_are_gone(store):
         commit(open_blobs(store), ChangeSet("u", replaces=pa.array(known)))
     assert caught.value.partitions == (known[1],)
     assert values(store) == [1, 3]
-
-
-def test_scope_and_inputs(store):
-    delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=("x", "==", 3))
-    commit(open_blobs(store), delta)
-    assert values(store) == [2]
 
 
 def test_a_first_commit_on_which_another_is_built_stays(store):

@@ -3,11 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api.dataset import DatasetMetadata, SchemaWrapper
 from kartothek_cube.core.commit.change import ChangeSet, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema import SchemaWrapper
 
 LABELS = pa.array(["p=1/a", "p=1/b", "p=2/c"])
 TABLE, ADDED = (PartitionTable.from_labels("u", "table", labels) for labels in (LABELS, LABELS.slice(1, 1)))

@@ -26,13 +26,13 @@ def published(context, delta):
     return commit(open_blobs(context.store), delta)[0]
 
 
-def test_a_batch_counts_once(context):
-    first = published(context, change(context, 0))
+def test_a_batch_counts_once_and_other_metadata_stay(context):
+    first = published(context, change(context, 0, metadata={"k": 1}))
     assert last_batch(first, "a") == 0
     assert published(context, change(context, 0)) == first
     second = published(context, change(context, 1))
     assert len(second.partition_table) == 2
-    assert last_batch(second, "a") == 1
+    assert (last_batch(second, "a"), second.metadata["k"]) == (1, 1)
     assert published(context, change(context, 0)) == second
 
 
@@ -46,11 +46,6 @@ def test_streams_do_not_know_each_other(context):
 def test_creating_again_is_no_error_if_it_was_the_same_batch(context):
     first = published(context, attrs.evolve(change(context, 0), mode=WriteMode.CREATE))
     assert published(context, attrs.evolve(change(context, 0), mode=WriteMode.CREATE)) == first
-
-
-def test_other_metadata_stays(context):
-    published(context, change(context, 0, metadata={"k": 1}))
-    assert published(context, change(context, 1)).metadata["k"] == 1
 
 
 @pytest.mark.parametrize("strange", ["text", {"a": "text"}, [1]])

@@ -39,15 +39,9 @@ def test_unknown_constant(module):
         module.KTK_CUBE_NOTHING  # noqa: B018
 
 
-def test_values():
-    assert constants.KTK_CUBE_METADATA_KEY_IS_SEED == "ktk_cube_is_seed"
-    assert constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS == "ktk_cube_dimension_columns"
-    assert constants.KTK_CUBE_METADATA_PARTITION_COLUMNS == "ktk_cube_partition_columns"
-    assert constants.KTK_CUBE_METADATA_SUPPRESS_INDEX_ON == "ktk_cube_suppress_index_on"
+def test_values_of_old_cubes():
     assert constants.KLEE_METADATA_KEY_IS_SEED == "klee_is_seed"
     assert constants.KLEE_METADATA_DIMENSION_COLUMNS == "klee_dimension_columns"
     assert constants.KLEE_METADATA_PARTITION_COLUMNS == "klee_partition_columns"
     assert constants.KLEE_METADATA_TIMESTAMP_COLUMN == "klee_timestamp_column"
     assert constants.KLEE_TIMESTAMP_COLUMN == "KLEE_TS"
-    assert constants.KTK_CUBE_UUID_SEPERATOR == constants.KTK_CUBE_UUID_SEPARATOR == "++"
-    assert (constants.KTK_CUBE_METADATA_STORAGE_FORMAT, constants.KTK_CUBE_METADATA_VERSION) == ("json", 4)

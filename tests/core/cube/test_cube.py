@@ -11,9 +11,12 @@ def cube() -> Cube:
     return Cube(["x", "y"], ["p", "q"], "cube", "base", index_columns=["i2", "i1"], suppress_index_on="y")
 
 
-def test_arguments_are_converted():
-    cube = Cube(b"x", "p", b"cube")
-    assert attrs.astuple(cube) == (("x",), ("p",), "cube", "seed", frozenset(), frozenset(), ())
+def test_arguments_are_converted_and_tell_indices_and_names_of_datasets(cube):
+    other = Cube(b"x", "p", b"cube")
+    assert attrs.astuple(other) == (("x",), ("p",), "cube", "seed", frozenset(), frozenset(), ())
+    assert cube.ktk_index_columns == {"x", "p", "q", "i1", "i2"}
+    assert Cube(["x", "y"], "p", "c").ktk_index_columns == {"x", "y", "p"}
+    assert cube.ktk_dataset_uuid("enrich") == cube.ktk_dataset_uuid(b"enrich") == "cube++enrich"
 
 
 def test_repr_shows_all_fields_in_the_same_order_every_time(cube):
@@ -67,18 +70,8 @@ def test_wrong_types(cube, changes):
         cube.copy(**changes)
 
 
-@pytest.mark.parametrize("dataset_id", ["enrich", b"enrich"])
-def test_dataset_uuid(cube, dataset_id):
-    assert cube.ktk_dataset_uuid(dataset_id) == "cube++enrich"
-
-
 @pytest.mark.parametrize("dataset_id", ["a++b", "a.b", ""])
 def test_illegal_dataset_id(cube, dataset_id):
     with pytest.raises(ValueError, match="dataset id") as error:
         cube.ktk_dataset_uuid(dataset_id)
     assert repr(dataset_id) in str(error.value)
-
-
-def test_index_columns(cube):
-    assert cube.ktk_index_columns == {"x", "p", "q", "i1", "i2"}
-    assert Cube(["x", "y"], "p", "c").ktk_index_columns == {"x", "y", "p"}

@@ -3,9 +3,8 @@
 import pytest
 
 from kartothek_cube.api import discover as api
-from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.api.dataset import DatasetMetadata, store_dataframes_as_dataset
 from kartothek_cube.core.header import COMMIT_RECORD
-from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io.eager_cube import query_cube
 from tests.support.cubes import CUBE, HEADER, build, edit_header, frame, memory, rows
 from tests.support.stores import CountingStore, Same

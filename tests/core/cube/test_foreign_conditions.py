@@ -14,7 +14,6 @@ from pyspark.sql.connect import functions as connect_functions
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C, Conjunction, EqualityCondition
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
-from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.factories import STORES
 from tests.support.spark_session import shared_session
 
@@ -238,20 +237,6 @@ CUBE = api.Cube(["CITY"], ["COUNTRY"], "cube")
 CITIES = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY": ["DE", "IT", "DE"], "PEOPLE": [9, 999, 9]})
 FORMS = [pl.col("COUNTRY") == "DE", pc.field("COUNTRY") == "DE", "COUNTRY = 'DE'"]
 FORMS += [("COUNTRY", "==", "DE"), [[("COUNTRY", "==", "DE")]]]
-
-
-@pytest.mark.parametrize("name", [*FACADES, SPARK])
-def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
-    if name == SPARK:
-        shared_session()
-    driver, store = open_facade(name), STORES["local"](tmp_path)
-    api.build_cube(CITIES, CUBE, store)
-    forms = [*FORMS, functions.col("COUNTRY") == "DE"] if name == SPARK else FORMS
-    for form in forms:
-        (df,) = driver.query_cube(cube=CUBE, store=store, conditions=form)
-        assert sorted(df["CITY"]) == ["Bonn", "Ulm"], form
-    driver.remove_partitions(cube=CUBE, store=store, conditions=forms[-1], ktk_cube_dataset_ids=["seed"])
-    assert api.query_cube_df(CUBE, store)["CITY"].tolist() == ["Rom"]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)

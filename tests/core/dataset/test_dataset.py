@@ -162,12 +162,6 @@ def test_foreign_files_are_refused(key):
             assert caught.value.key == key
 
 
-def test_indices_under_foreign_keys_are_not_read():
-    ds = dataset(indices={"v": ExplicitSecondaryIndex("v", index_storage_key="other/indices/v/1")})
-    with pytest.raises(CorruptDatasetError):
-        ds.load_index("v", stored())
-
-
 @pytest.mark.parametrize(
     "load", [DatasetMetadata.from_buffer, lambda b, f: DatasetMetadata.load_from_buffer(b, stored(), f)]
 )
@@ -268,8 +262,11 @@ def test_datasets_are_loaded():
     assert all(index.loaded for index in loaded.indices.values()) and set(loaded.indices) == {"p", "q", "v"}
 
 
-def test_json_comes_before_msgpack(store):
+def test_json_comes_before_msgpack_and_there_is_no_dataset_without_both(store):
     blobs = open_blobs(store)
+    assert not DatasetMetadata.exists("u", store)
+    with pytest.raises(DatasetNotFoundError, match=r"u.by-dataset-metadata.json.*u.*metadata.msgpack.zstd"):
+        DatasetMetadata.load_from_store("u", store)
     msgpack_key = "u.by-dataset-metadata.msgpack.zstd"
     blobs.put(msgpack_key, DatasetMetadata("u", metadata={"format": "msgpack"}).to_msgpack())
     load = DatasetMetadata.load_from_store
@@ -277,12 +274,6 @@ def test_json_comes_before_msgpack(store):
     assert DatasetMetadata.exists("u", store)
     blobs.put(HEADER_KEY, DatasetMetadata("u", metadata={"format": "json"}).to_json())
     assert load("u", store, load_schema=False).metadata["format"] == "json"
-
-
-def test_missing_datasets_are_key_errors(store):
-    with pytest.raises(DatasetNotFoundError, match=r"u.by-dataset-metadata.json.*u.*metadata.msgpack.zstd"):
-        DatasetMetadata.load_from_store("u", store)
-    assert not DatasetMetadata.exists("u", store)
 
 
 def test_what_is_missing_or_damaged_is_named():
@@ -418,15 +409,20 @@ def test_indices_are_loaded_one_by_one():
         ds.load_index("zz", blobs)
     with pytest.raises(KeyError, match="u/indices/v/1"):
         ds.load_index("v", "hmemory://")
+    ds = dataset(indices={"v": ExplicitSecondaryIndex("v", index_storage_key="other/indices/v/1")})
+    with pytest.raises(CorruptDatasetError):
+        ds.load_index("v", stored())
 
 
-def test_indices_of_early_versions_are_read():
+def test_indices_of_early_versions_are_read_and_inline_ones_are_text_without_schema():
     key = "u.v.by-dataset-index.parquet"
     blobs = stored(header(indices={"v": key}))
     v_index(index_storage_key=HEADER["indices"]["v"]).store(blobs, "u")
     blobs.put(key, blobs.get(HEADER["indices"]["v"]))
     ds = DatasetMetadata.load_from_store("u", blobs).load_index("v", blobs)
     assert ds.query(v=2.0) == [LABELS[0], LABELS[2]]
+    index = DatasetMetadata.from_dict(header(indices={"v": {"1": ["a"]}})).indices["v"]
+    assert index == ExplicitSecondaryIndex("v", {"1": ["a"]}, dtype=pa.string())
 
 
 @pytest.mark.parametrize(
@@ -453,11 +449,6 @@ def test_inline_indices_survive(column, dct):
     for kind, content in (("json", ds.to_json()), ("msgpack", ds.to_msgpack())):
         assert DatasetMetadata.load_from_buffer(content, blobs, kind).indices == {column: index}
     assert ds.to_dict()["indices"][column] == index.to_dict()
-
-
-def test_inline_indices_are_text_without_schema():
-    index = DatasetMetadata.from_dict(header(indices={"v": {"1": ["a"]}})).indices["v"]
-    assert index == ExplicitSecondaryIndex("v", {"1": ["a"]}, dtype=pa.string())
 
 
 @pytest.mark.parametrize(

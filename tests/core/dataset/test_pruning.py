@@ -6,9 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.api.dataset import DatasetMetadata, ExplicitSecondaryIndex
 from kartothek_cube.core.expressions import to_tree
-from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import open_blobs

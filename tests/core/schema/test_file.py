@@ -10,7 +10,7 @@ from kartothek_cube.core import schema as schemas
 from kartothek_cube.core.errors import CorruptDatasetError
 from tests.support.factories import memory as new_memory
 from tests.support.stored_files import frame
-from tests.support.stores import Died, FaultyStore, InjectedError
+from tests.support.stores import Died, FaultyStore
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])
 A, B, C = (schemas.make_meta(pa.schema([(name, pa.int64())]), name) for name in "abc")
@@ -87,30 +87,6 @@ def test_an_interrupted_overwrite_changes_nothing_for_readers_copies_and_writers
     api.store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
     assert api.read_table("u", memory)["y"].tolist() == [1.5]
     assert api.verify_dataset("u", memory).ok
-
-
-def test_an_overwrite_that_fails_puts_the_schema_back(memory):
-    api.store_dataframes_as_dataset(memory, "u", [OLD])
-    failing = FaultyStore(memory()).fail("put", key="by-dataset-metadata")
-    with pytest.raises(InjectedError):
-        api.store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
-    assert api.verify_dataset("u", memory).ok
-    assert list(api.read_table("u", memory)) == ["x"]
-
-
-def test_readers_that_are_overtaken(memory):
-    """The header is that of before, the schema that of after."""
-    api.store_dataframes_as_dataset(memory, "u", [OLD])
-    slow, done = FaultyStore(memory()), []
-
-    def overtake():
-        api.store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
-        done.append(True)
-
-    slow.fail("get", key="_common_metadata", error=overtake)
-    dataset = api.DatasetMetadata.load_from_store("u", slow)
-    assert done
-    assert (dataset.schema.names, len(dataset.partitions)) == (["x"], 1)
 
 
 @pytest.mark.parametrize("first, second", list(itertools.product(range(1, 6), repeat=2)))

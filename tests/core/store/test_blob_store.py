@@ -63,8 +63,12 @@ def test_owned_keys_are_owned_one_by_one(keys):
 
 
 @pytest.mark.parametrize("key", ["d+-_/f", "d+-_/t/x=1/f.parquet", "d+-_.x.by-dataset-index.parquet"])
-def test_owned(key):
+def test_the_uuid_is_no_pattern(key):
     assert check_owned(key, "d+-_") == key
+    with pytest.raises(CorruptDatasetError):
+        check_owned("dd/f", "d+")
+    with pytest.raises(CorruptDatasetError):
+        check_owned_keys(pa.array(["dd/f"]), "d+")
 
 
 @pytest.mark.parametrize(
@@ -87,13 +91,6 @@ def test_keys_of_kartothek_with_empty_components(key):
     with pytest.raises(CorruptDatasetError, match="values that end in '/' or contain '//'") as caught:
         check_owned_keys(pa.array([key]), "d")
     assert caught.value.key == key
-
-
-def test_uuid_is_no_pattern():
-    with pytest.raises(CorruptDatasetError):
-        check_owned("dd/f", "d+")
-    with pytest.raises(CorruptDatasetError):
-        check_owned_keys(pa.array(["dd/f"]), "d+")
 
 
 @pytest.mark.parametrize(

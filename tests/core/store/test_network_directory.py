@@ -5,10 +5,8 @@ import io
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api.cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.store import NoCompareAndSwapWarning, blob_store, local, open_blobs
-from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components import scan
 
 MOUNTS = """\

@@ -132,18 +132,6 @@ def test_options_of_a_file_url(tmp_path):
     assert not resolve.ensure_store(f"file://{tmp_path}?durable=false").durable
 
 
-@pytest.mark.parametrize("url", ["file://host/data", "file://"])
-def test_file_url_without_directory(url):
-    with pytest.raises(ValueError, match="expected file:///path"):
-        resolve.ensure_store(url)
-
-
-@pytest.mark.parametrize("url", ["hfs:///data", "hmemory://", "hazure://name:key@container", "redis://host"])
-def test_unknown_option(url):
-    with pytest.raises(ValueError, match="unknown option creat_if_missing; did you mean create_if_missing"):
-        resolve.lazy_store(f"{url}?creat_if_missing=true")
-
-
 def test_lazy_store_of_stores_and_factories():
     store = get_store_from_url("hmemory://")
     store.put("d/f", b"1")
@@ -179,27 +167,28 @@ def test_neither(convert, candidate):
         convert(candidate)
 
 
-@pytest.mark.parametrize(
-    "url, hint",
-    [
-        *((url, "") for url in ("", "hfs", "hfoo:///data", "://", "hfs:/data", "nothing://x")),
-        ("cubes", r"is it a directory\? ./cubes.*"),
-        ("hmemoy://", "did you mean 'hmemory'.*"),
-    ],
-)
-@pytest.mark.parametrize("convert", [resolve.ensure_store, resolve.lazy_store, open_blobs])
-def test_unknown_scheme(convert, url, hint):
-    with pytest.raises(ValueError, match=rf"{hint}known schemes: .*hfs://, hmemory://"):
+CONVERTERS = [resolve.ensure_store, resolve.lazy_store, open_blobs]
+SCHEMES = "known schemes: .*hfs://, hmemory://"
+UNKNOWN = {"cubes": r"is it a directory\? ./cubes.*", "hmemoy://": "did you mean 'hmemory'.*"}
+UNKNOWN |= dict.fromkeys(("", "hfs", "hfoo:///data", "://", "hfs:/data", "nothing://x"), "")
+UNUSABLE = ("hfs://", "hfs://?create_if_missing=false", "hazure://container", "redis://host/x")
+TYPO = "unknown option creat_if_missing; did you mean create_if_missing"
+REFUSED = [
+    *((convert, url, hint + SCHEMES) for convert in CONVERTERS for url, hint in UNKNOWN.items()),
+    *((resolve.ensure_store, url, "cannot open a store at .*known schemes") for url in UNUSABLE),
+    (resolve.ensure_store, "hfs:///data#wrap:odd", "cannot open a store at .*known schemes"),
+    *((resolve.ensure_store, url, "expected file:///path") for url in ("file://host/data", "file://")),
+    *(
+        (resolve.lazy_store, f"{url}?creat_if_missing=true", TYPO)
+        for url in ("hfs:///data", "hmemory://", "hazure://name:key@container", "redis://host")
+    ),
+]
+
+
+@pytest.mark.parametrize("convert, url, problem", REFUSED)
+def test_urls_of_no_store_are_refused(convert, url, problem):
+    with pytest.raises(ValueError, match=problem):
         convert(url)
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["hfs://", "hfs://?create_if_missing=false", "hazure://container", "redis://host/x", "hfs:///data#wrap:odd"],
-)  # fmt: skip
-def test_unusable_url(url):
-    with pytest.raises(ValueError, match=r"cannot open a store at .*known schemes"):
-        resolve.ensure_store(url)
 
 
 @pytest.mark.parametrize("url", ["hazure://n:pa/ss@w@c?k=pass", "hazzure://n:pass@c", "hazure://pass@c?pass"])

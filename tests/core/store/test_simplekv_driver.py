@@ -17,50 +17,30 @@ from tests.support import stores
 from tests.support.cubes import memory
 
 
-def directory(tmp_path) -> KeyValueStore:
-    return get_store_from_url(f"hfs://{tmp_path}/store?create_if_missing=true")
+def directory(tmp_path, wrapper: type[KeyValueStore] = stores.WrapperStore) -> KeyValueStore:
+    return wrapper(get_store_from_url(f"hfs://{tmp_path}/store?create_if_missing=true"))
 
 
-class TestMemory(CompareAndSwapContract):
+def prefixed() -> KeyValueStore:
+    store = memory()
+    store.put("other", b"not ours")
+    return PrefixDecorator("pre/", store)
+
+
+class TestSwap(CompareAndSwapContract):
     driver = GenericBlobStore
 
-    @pytest.fixture
-    def store(self):
-        return memory()
-
-
-class TestPrefix(CompareAndSwapContract):
-    driver = GenericBlobStore
-
-    @pytest.fixture
-    def store(self):
-        store = memory()
-        store.put("other", b"not ours")
-        return PrefixDecorator("pre/", store)
-
-
-class TestWrapper(CompareAndSwapContract):
-    driver = GenericBlobStore
-
-    @pytest.fixture
-    def store(self):
-        return stores.CountingStore(memory())
-
-
-class TestWrappedDirectory(StoreContract):
-    driver = GenericBlobStore
-
-    @pytest.fixture
-    def store(self, tmp_path):
-        return stores.WrapperStore(directory(tmp_path))
-
-
-class TestMinimal(StoreContract):
-    driver = GenericBlobStore
-
-    @pytest.fixture(params=[stores.MinimalStore, stores.MinimalIterStore])
+    @pytest.fixture(params=[memory, prefixed, lambda: stores.CountingStore(memory())])
     def store(self, request):
         return request.param()
+
+
+class TestOthers(StoreContract):
+    driver = GenericBlobStore
+
+    @pytest.fixture(params=[directory, lambda _: stores.MinimalStore(), lambda _: stores.MinimalIterStore()])
+    def store(self, request, tmp_path):
+        return request.param(tmp_path)
 
 
 def test_deletion_of_a_key_that_another_process_deleted():
@@ -73,18 +53,6 @@ def test_deletion_of_a_key_that_another_process_deleted():
     store.put("f", b"1")
     with pytest.warns(NoCompareAndSwapWarning), pytest.raises(PreconditionFailed):
         open_blobs(store).delete_if("f", b"1")
-
-
-def test_store_without_membership():
-    class OnlyForFiles:
-        def get(self, key):
-            return b"1"
-
-        def open(self, key):
-            return io.BytesIO(b"1")
-
-    with pytest.raises(io.UnsupportedOperation, match="OnlyForFiles has no method '__contains__'"):
-        open_blobs(OnlyForFiles()).exists("f")
 
 
 def test_stores_of_one_dictionary_swap_with_each_other():
@@ -140,6 +108,16 @@ def test_keys_and_methods_that_a_store_does_not_have():
     blobs = open_blobs(URLEncodeKeysDecorator(DictStore()))
     blobs.put("d/f", b"1")
     assert blobs.get("d/f") == b"1"
+
+    class OnlyForFiles:
+        def get(self, key):
+            return b"1"
+
+        def open(self, key):
+            return io.BytesIO(b"1")
+
+    with pytest.raises(io.UnsupportedOperation, match="OnlyForFiles has no method '__contains__'"):
+        open_blobs(OnlyForFiles()).exists("f")
 
 
 def test_files_with_illegal_names_are_no_blobs():
@@ -228,7 +206,7 @@ class TestNoSwap:
         class Other(stores.WrapperStore):
             pass
 
-        return Other(directory(tmp_path))
+        return directory(tmp_path, Other)
 
     def test_warns_once_per_class(self, store):
         with pytest.warns(NoCompareAndSwapWarning, match="Other cannot compare and swap"):

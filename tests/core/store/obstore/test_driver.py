@@ -15,48 +15,28 @@ from tests.support.servers import azure_url, s3_url
 AZURE = pytest.param(azure_url, marks=pytest.mark.slow("starts Azurite"))
 
 
-class ObjectContract(CompareAndSwapContract):
+def prefixed() -> str:
+    url = s3_url()
+    ensure_store(url).put("other", b"not ours")
+    return url.replace("?", "/some%20where/deep?", 1)
+
+
+class TestContract(CompareAndSwapContract):
+    """No registry has an emulator of the protocol of Google that the library speaks: our own server does.
+
+    Its S3 behaves like moto, as the tests below need it.
+    """
+
     driver = ObjectBlobStore
     lists_details = True
 
-
-class TestS3(ObjectContract):
-    @pytest.fixture
-    def store(self):
-        return ensure_store(s3_url())
-
-
-class TestPrefix(ObjectContract):
-    @pytest.fixture
-    def store(self):
-        url = s3_url()
-        ensure_store(url).put("other", b"not ours")
-        return ensure_store(url.replace("?", "/some%20where/deep?", 1))
-
-
-@pytest.mark.slow("starts Azurite")
-class TestAzure(ObjectContract):
-    @pytest.fixture
-    def store(self):
-        return ensure_store(azure_url())
-
-
-class TestGoogle(ObjectContract):
-    """No registry has an emulator of the protocol that the library speaks: our own server does."""
-
-    @pytest.fixture
-    def store(self):
+    @pytest.fixture(params=[s3_url, prefixed, AZURE, "gs", "s3"])
+    def store(self, request):
+        if callable(request.param):
+            yield ensure_store(request.param())
+            return
         with running(page=3) as server:
-            yield ensure_store(server.url("gs"))
-
-
-class TestSmallServer(ObjectContract):
-    """What the tests below use behaves like moto."""
-
-    @pytest.fixture
-    def store(self):
-        with running(page=3) as server:
-            yield ensure_store(server.url())
+            yield ensure_store(server.url(request.param))
 
 
 @pytest.fixture

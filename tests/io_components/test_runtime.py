@@ -96,7 +96,7 @@ def test_at_most_and_more_than_expected():
     assert "1/1 files" in screen.getvalue()
 
 
-def test_bar(store):
+def test_a_bar_shows_files_and_bytes_unless_it_waits(store):
     screen = io.StringIO()
     with runtime.progress_bar("query", True, file=screen, mininterval=0):
         api.query_cube(CUBE, store)
@@ -104,12 +104,8 @@ def test_bar(store):
     assert "query: 100%" in text
     assert "3/3 files" in text
     assert runtime.bytes_text(sum(data_bytes(store))) in text
-
-
-def test_a_bar_that_waits_shows_nothing(store):
     screen = io.StringIO()
-    options = {"mininterval": 0, "delay": 1000, "leave": False}
-    with runtime.progress_bar("query", True, file=screen, **options):
+    with runtime.progress_bar("query", True, file=screen, mininterval=0, delay=1000, leave=False):
         api.query_cube(CUBE, store)
     assert screen.getvalue() == ""
 

@@ -13,12 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api.cube import C, Cube, append_to_cube
 from kartothek_cube.core import caching
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager_cube import append_to_cube
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.write.table_writer import write_table

@@ -23,7 +23,7 @@ from kartothek_cube.core.expressions import AllOf, to_tree
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.scan import Scan, read_file, run_scans
-from tests.support.cubes import memory
+from tests.support.cubes import memory, parquet_bytes
 from tests.support.predicates import COMPARE, KINDS, NULLS, brute_force, rows_of
 from tests.support.servers import s3_url
 
@@ -92,9 +92,8 @@ def put(blobs, *tables, **options):
     """Write a file per table, and return their keys: d/a.parquet, d/b.parquet, ..."""
     keys = [f"d/{name}.parquet" for name, _ in zip("abcde", tables)]
     for key, table in zip(keys, tables, strict=True):
-        sink = pa.BufferOutputStream()
-        pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), sink, **options)
-        blobs.put(key, sink.getvalue().to_pybytes())
+        table = table if isinstance(table, pa.Table) else pa.table(table)
+        blobs.put(key, parquet_bytes(table, **options))
     return keys
 
 

@@ -8,13 +8,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.expressions import to_tree, tree_mask
+from kartothek_cube.core.pandas_conversion import as_table, to_pandas, with_pandas_metadata
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, parquet
+from kartothek_cube.serialization import (
+    ParquetReadError,
+    ParquetSerializer,
+    filter_df_from_predicates,
+    parquet,
+)
 from kartothek_cube.serialization.parquet import read_footer, read_parquet
 from kartothek_cube.serialization.testing import get_dataframe_not_nested
+from tests.support.cubes import parquet_bytes
+from tests.support.predicates import KINDS, brute_force, predicates_of, rows_of, tables
 from tests.support.stores import WrapperStore
 
 
@@ -27,13 +38,6 @@ def content_of(table, serializer=None):
     sink = pa.BufferOutputStream()
     (serializer or ParquetSerializer()).write_table(table, sink)
     return sink.getvalue().to_pybytes()
-
-
-def raw(table, **kwargs):
-    """A file as other programs write it."""
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **kwargs)
-    return sink.getvalue()
 
 
 def test_attributes():
@@ -160,7 +164,7 @@ def test_sources_and_sinks(tmp_path, kind):
 def test_index_of_a_frame_is_no_column():
     unnamed = pd.DataFrame({"x": [1, 2]}, index=[7, 9])
     for df in (unnamed, unnamed.rename_axis("idx")):
-        content = raw(pa.Table.from_pandas(df))
+        content = parquet_bytes(pa.Table.from_pandas(df))
         assert read_parquet(content, "a file").column_names == ["x"]
         assert read_parquet(content, "a file", predicates=[[("x", ">", 1)]]).to_pydict() == {"x": [2]}
     content = content_of(pa.table({"x": [1], "y": [2], "z": [3]}))
@@ -172,7 +176,7 @@ def test_index_of_a_frame_is_no_column():
 
 
 def test_dictionaries_are_decoded_unless_asked_for(blobs):
-    blobs.put("key.parquet", raw(pa.table({"c": pa.array(["b", "a", "b"]).dictionary_encode()})))
+    blobs.put("key.parquet", parquet_bytes(pa.table({"c": pa.array(["b", "a", "b"]).dictionary_encode()})))
     assert read_parquet(blobs.get("key.parquet"), "a file").schema.types == [pa.string()]
     options = {"categories": ["c"], "predicates": [[("c", ">", "a")]]}
     df = ParquetSerializer.restore_dataframe(blobs, "key.parquet", **options)
@@ -223,21 +227,21 @@ def test_corrupt_files(tmp_path, damaged):
 
 
 def test_names_in_footers_that_are_no_text(blobs):
-    blobs.put("key.parquet", raw(pa.table({"city": [1]})).replace(b"city", b"cit\xfe"))
+    blobs.put("key.parquet", parquet_bytes(pa.table({"city": [1]})).replace(b"city", b"cit\xfe"))
     with pytest.raises(CorruptDatasetError, match=r"'key\.parquet'.* decode byte 0xfe"):
         read_footer(blobs, "key.parquet")
 
 
 @pytest.mark.parametrize("columns", [None, ["x"]])
 def test_double_columns(columns):
-    content = raw(pa.table([[1], [2]], names=["x", "x"]))
+    content = parquet_bytes(pa.table([[1], [2]], names=["x", "x"]))
     with pytest.raises(CorruptDatasetError, match="more than once"):
         read_parquet(content, "a file", columns)
 
 
 def test_times_that_nanoseconds_do_not_hold_are_read_as_microseconds():
     table = pa.table({"t": [datetime.datetime(9999, 1, 1)], "near": [datetime.datetime(2020, 1, 1)]})
-    read = read_parquet(raw(table), "a file")
+    read = read_parquet(parquet_bytes(table), "a file")
     assert read.schema.types == [pa.timestamp("us"), pa.timestamp("ns")]
     assert read.to_pylist() == table.to_pylist()
 
@@ -296,7 +300,7 @@ def test_other_failures_are_not_retried(blobs, pauses, error):
 
 def test_int96_time_stamps_of_old_files():
     stamps = pa.array([0, 10**18], pa.timestamp("ns"))
-    content = raw(pa.table({"t": stamps}), use_deprecated_int96_timestamps=True)
+    content = parquet_bytes(pa.table({"t": stamps}), use_deprecated_int96_timestamps=True)
     assert read_parquet(content, "a file")["t"].combine_chunks().equals(stamps)
     found = read_parquet(content, "a file", predicates=[[("t", ">", np.datetime64(0, "s"))]])
     assert found.num_rows == 1
@@ -325,7 +329,54 @@ def test_files_of_others_may_have_views(predicates, columns):
     if int(pa.__version__.partition(".")[0]) >= 24:  # before, Arrow does not write them
         views["v"] = pa.array(lists, pa.list_view(pa.int64()))
     found, expected = (
-        read_parquet(raw(pa.table(values | {"i": [1, 2, 3]})), "a file", columns, predicates)
+        read_parquet(parquet_bytes(pa.table(values | {"i": [1, 2, 3]})), "a file", columns, predicates)
         for values in (views, {"s": text, "v": lists})
     )
+    assert found.equals(expected)
+
+
+#: microseconds is all that a file holds
+STORABLE = sorted(set(KINDS) - {"timestamp_ns"})
+INTEGERS = {"int8": "Int8", "int64": "Int64", "uint8": "UInt8", "uint64": "UInt64"}
+
+
+@pytest.mark.slow("many random predicates")
+@pytest.mark.parametrize("name", STORABLE)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_all_ways_to_filter_agree(name, data):
+    names = [name, *data.draw(st.lists(st.sampled_from(STORABLE).filter(name.__ne__), max_size=1))]
+    table = data.draw(tables(names))
+    table = table.append_column("row", pa.array(range(table.num_rows), pa.int64()))
+    content = content_of(table, ParquetSerializer(chunk_size=2))
+    for _ in range(3):
+        predicates = data.draw(predicates_of(names))
+        expected = brute_force(rows_of(table), predicates)
+        found = read_parquet(content, "a file", ["row"], predicates)
+        assert found["row"].to_pylist() == expected
+        assert table.filter(tree_mask(table, to_tree(predicates)))["row"].to_pylist() == expected
+        df = to_pandas(as_table(with_nullable_integers(table)), dates_as_object=True)
+        assert filter_df_from_predicates(df, predicates)["row"].tolist() == expected
+
+
+def with_nullable_integers(table):
+    extensions = {name: INTEGERS[name] for name in table.column_names if name in INTEGERS}
+    return table.cast(with_pandas_metadata(table.schema, extensions))
+
+
+def test_nested_columns_beside_the_filter():
+    table = pa.table({"x": [1, 2, 3], "l": [["a"], [], None], "x.l": [7, 8, 9]})
+    content = content_of(table, ParquetSerializer(chunk_size=1))
+    found = read_parquet(content, "a file", ["l", "x.l"], [[("x.l", ">", 7), ("x", "<", 3)]])
+    assert found.to_pylist() == [{"l": [], "x.l": 8}]
+
+
+@pytest.mark.parametrize("columns", [None, ["y", "x"], ["y"], ["x"], []])
+@pytest.mark.parametrize("x, rows", [(15_000, 1), (20_000, 0)])
+def test_large_files(columns, x, rows):
+    df = pd.DataFrame({"y": np.arange(20_000) % 7, "x": np.arange(20_000), "z": "a"})
+    content = content_of(as_table(df), ParquetSerializer(chunk_size=6_000))
+    found = read_parquet(content, "a file", columns, [[("x", "==", x)]])
+    expected = as_table(df).slice(x, rows).select(df.columns if columns is None else columns)
+    assert found.num_rows == rows
     assert found.equals(expected)

@@ -9,10 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, cleanup_cube, delete_cube, query_cube
 from kartothek_cube.core.store import open_blobs, register_scheme
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, cleanup_cube, delete_cube, query_cube
 from kartothek_cube.testing import CompareAndSwapContract
 from tests.support.paths import ROOT
 

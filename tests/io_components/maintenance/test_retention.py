@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 import dask
 import pytest
 
-from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
 from kartothek_cube.io.dask.delayed import garbage_collect_dataset__delayed
 from kartothek_cube.io.eager import garbage_collect_dataset, list_dataset_garbage
 from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, list_cube_garbage, verify_cube
-from kartothek_cube.io_components.maintenance.garbage import is_older, retention_cutoff
 from tests.support.cubes import CUBE, frame, keys
 from tests.support.factories import local, memory
 from tests.support.stores import ReadOnlyStore
@@ -87,12 +85,3 @@ def test_stores_that_tell_no_times(tmp_path):
 def test_what_is_no_retention(store, retention, error, message):
     with pytest.raises(error, match=message):
         cleanup_cube(CUBE, store, retention=retention)
-
-
-def test_the_clock_leaves_nothing_behind(store):
-    before = keys(store)
-    limit = retention_cutoff(open_blobs(store), "cube++", HOUR)
-    assert limit == pytest.approx((datetime.now() - HOUR).timestamp(), abs=60)
-    assert keys(store) == before
-    assert retention_cutoff(open_blobs(store), "cube++", None) is None
-    assert not is_older(Blob("k"), limit)

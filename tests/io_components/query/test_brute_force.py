@@ -10,7 +10,6 @@ from unittest import mock
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core import tuning
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.serialization import ParquetSerializer
-from tests.support.cubes import file_keys, memory
+from tests.support.cubes import file_keys, memory, parquet_bytes
 
 CUBE = api.Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
 XS = {
@@ -105,12 +104,10 @@ def write(store, key, rows, id_, kind, how):
         dtype = NARROW[kind]
         x = table["x"].dictionary_encode() if kind == "text" else table["x"].cast(dtype)
         table = table.set_column(0, "x", x)
-    sink = pa.BufferOutputStream()
     if how == "ours":
-        ParquetSerializer("ZSTD").write_table(table, sink)
+        ParquetSerializer("ZSTD").store(store, key.removesuffix(".parquet"), table)
     else:
-        pq.write_table(table, sink, row_group_size=2, compression="snappy")
-    store.put(key, sink.getvalue().to_pybytes())
+        store.put(key, parquet_bytes(table, row_group_size=2, compression="snappy"))
 
 
 def meets(row, conditions):

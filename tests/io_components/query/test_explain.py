@@ -5,10 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from kartothek_cube import open_cube
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, explain_query, query_cube
+from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, explain_query, open_cube, query_cube
 from tests.support.cubes import memory
 from tests.support.stores import CountingStore
 

@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, query_cube
 from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import plan_query, split_into_tasks

@@ -3,13 +3,12 @@
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api.cube import Cube, query_cube
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io.eager_cube import query_cube
 from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.cube_writes import BuildCube
 from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
@@ -141,6 +140,8 @@ ROWS = pa.table({"x": [1, 2], "p": [1, 2]})
 
 
 def test_files_that_no_dataset_refers_to_go(store_factory):
+    delete_uncommitted(store_factory, [write_table(WriteSpec(store_factory, "uuid"), ROWS)])
+    assert stored(store_factory) == set()
     spec = WriteSpec(store_factory, "uuid", partition_on=("p",))
     kept, lost = (write_table(spec, ROWS) for _ in range(2))
     commit(open_blobs(store_factory), kept.change_set(mode=WriteMode.CREATE, partition_keys=("p",)))
@@ -148,11 +149,6 @@ def test_files_that_no_dataset_refers_to_go(store_factory):
     delete_uncommitted(store_factory, [kept, lost, WriteResult("uuid", "table")])
     gone = before - stored(store_factory)
     assert gone == {f"uuid/table/{label}.parquet" for label in lost.labels.to_pylist()}
-
-
-def test_there_may_be_no_dataset_at_all(store_factory):
-    delete_uncommitted(store_factory, [write_table(WriteSpec(store_factory, "uuid"), ROWS)])
-    assert stored(store_factory) == set()
 
 
 def test_files_of_all_attempts_go(store_factory):

@@ -108,9 +108,3 @@ def test_file_that_does_not_fit_its_schema(memory):
     memory().put(key, memory().get(other))
     with pytest.raises(CorruptDatasetError, match="u"):
         arrow.read_table_arrow("u", memory)
-
-
-def test_arrow_is_written_as_it_is(memory):
-    """No way leads over pandas: integers with nulls, lists of nulls and nested values stay."""
-    store_dataframes_as_dataset(memory, "u", [TABLE.slice(0, 2), TABLE.slice(2)])
-    assert values(arrow.read_table_arrow("u", memory, columns=TABLE.column_names)) == values(TABLE)

@@ -210,14 +210,10 @@ def unlisted(memory):
     return memory
 
 
-def test_files_are_partitions(unlisted):
-    api.write_single_partition(unlisted, "u", stored_files.frame(p=[7], x=[7]))
+def test_files_are_partitions_and_a_commit_lists_them(unlisted):
+    more = api.write_single_partition(unlisted, "u", stored_files.frame(p=[7], x=[7]))
     assert sorted(api.read_table("u", unlisted)["x"]) == [1, 2, 3, 7]
     assert sorted(api.read_table("u", unlisted, predicates=[[("p", ">", 1)]])["x"]) == [3, 7]
-
-
-def test_commit_lists_all_files(unlisted):
-    more = api.write_single_partition(unlisted, "u", stored_files.frame(p=[7], x=[7]))
     dataset = api.commit_dataset(unlisted, "u", more)
     assert dataset.explicit_partitions
     assert sorted(stored_files.directories(unlisted)) == ["p=1", "p=2", "p=7"]

@@ -6,6 +6,7 @@ import pytest
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io import eager
+from tests.support.cubes import refuses
 from tests.support.stored_files import frame, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError, ReadOnlyStore, Wrapped
 
@@ -74,28 +75,19 @@ def test_target_is_overwritten(stored):
         assert sum(key.startswith(f"{name}.") for key in keys(stored)) == 1
 
 
-@pytest.mark.parametrize("arguments", [{}, {"target_dataset_uuid": "u"}, {"target_store": "same"}])
-def test_onto_itself(memory, arguments):
+@pytest.mark.parametrize(
+    "uuid, target, error, text",
+    [
+        *(("u", target, ValueError, "onto itself") for target in (None, "u")),
+        ("u", "a/b", ValueError, "a/b"),
+        ("w", "v", DatasetNotFoundError, "'w'"),
+    ],
+)
+@pytest.mark.parametrize("given", [False, True], ids=["no store", "the same store"])
+def test_impossible_copies_are_refused(memory, uuid, target, error, text, given):
     eager.store_dataframes_as_dataset(memory, "u", [PX])
-    before = snapshot(memory)
-    given = {key: memory if value == "same" else value for key, value in arguments.items()}
-    with pytest.raises(ValueError, match="onto itself"):
-        eager.copy_dataset("u", memory, **given)
-    assert snapshot(memory) == before
-
-
-def test_missing_dataset(memory):
-    with pytest.raises(DatasetNotFoundError, match="'u'"):
-        eager.copy_dataset("u", memory, "v")
-    assert keys(memory) == set()
-
-
-def test_bad_name(memory):
-    eager.store_dataframes_as_dataset(memory, "u", [PX])
-    before = snapshot(memory)
-    with pytest.raises(ValueError, match="a/b"):
-        eager.copy_dataset("u", memory, "a/b")
-    assert snapshot(memory) == before
+    with refuses(memory, error, text):
+        eager.copy_dataset(uuid, memory, target, memory if given else None)
 
 
 def test_header_comes_last(memory):

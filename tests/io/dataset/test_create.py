@@ -13,7 +13,7 @@ from kartothek_cube.api import dataset as api
 from kartothek_cube.core import testing
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
-from tests.support.cubes import unchanged
+from tests.support.cubes import refuses, unchanged
 from tests.support.dataset_facades import FACADES
 from tests.support.stored_files import (
     all_rows,
@@ -34,16 +34,13 @@ XY = frame(x=[1, 2, 3], y=["a", "b", "c"])
 PX = frame(p=[1, 1, 2], x=[1, 2, 3])
 
 
-def test_round_trip(io, store_factory):
-    dataset = io.store(store_factory, [XY, XY])
-    assert all_rows(io.read(store_factory)) == [rows(XY)] * 2
-    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
-    assert dataset.explicit_partitions
-
-
 def test_layout(io, store_factory):
     with testing.cm_frozen_time(testing.TIME_TO_FREEZE):
-        io.store(store_factory, [PX], partition_on=["p"], secondary_indices=["x"], metadata={"m": 1})
+        options = {"partition_on": ["p"], "secondary_indices": ["x"], "metadata": {"m": 1}}
+        dataset = io.store(store_factory, [PX], **options)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset.explicit_partitions
+    assert all_rows(io.read(store_factory)) == [{"p": [1, 1], "x": [1, 2]}, {"p": [2], "x": [3]}]
     ((name,),) = [{label.split("/")[1] for label in labels(store_factory)}]
     index_key = f"u/indices/x/{testing.TIME_TO_FREEZE_ISO_QUOTED}.by-dataset-index.parquet"
     files = {f"p={p}/{name}": {"files": {"table": f"u/table/p={p}/{name}.parquet"}} for p in (1, 2)}
@@ -66,6 +63,13 @@ def test_layout(io, store_factory):
     check_integrity(store_factory)
 
 
+class Stream:
+    """What polars and DuckDB offer."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.Table.from_pandas(XY).__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.parametrize(
     "inputs, count",
     [
@@ -77,6 +81,8 @@ def test_layout(io, store_factory):
         (pa.Table.from_pandas(XY), 1),
         ((df for df in [XY, XY]), 2),
         ((XY, XY), 2),
+        ([Stream(), Stream()], 2),
+        (Stream(), 1),
     ],
 )
 @pytest.mark.parametrize(
@@ -91,19 +97,6 @@ def test_inputs(memory, inputs, count, function):
         inputs = (df for df in [XY, XY])  # one for each façade
     assert len(function(memory, inputs).partitions) == count
     assert contents(memory) == [rows(XY)] * count
-
-
-class Stream:
-    """What polars and DuckDB offer."""
-
-    def __arrow_c_stream__(self, requested_schema=None):
-        return pa.Table.from_pandas(XY).__arrow_c_stream__(requested_schema)
-
-
-def test_anything_with_an_arrow_stream(memory):
-    assert len(api.store_dataframes_as_dataset(memory, "u", [Stream(), Stream()]).partitions) == 2
-    api.store_dataframes_as_dataset(memory, "v", Stream())
-    assert contents(memory, "v") == [rows(XY)]
 
 
 @pytest.mark.parametrize("inputs", [[1], ["x"], [(XY,)], [XY.x]])
@@ -173,6 +166,14 @@ def test_input_is_not_changed(io, memory):
         (frame(x=[datetime.time(1, tzinfo=datetime.UTC)]), ValueError, "'x' holds times of day with a zone"),
         (XY.set_axis(pd.period_range("2020", periods=3)), TypeError, "The index .* period"),
         (XY[[]], ValueError, "rows without columns"),
+        (
+            XY.set_axis(pd.MultiIndex.from_product([[1], [*"xy"]]), axis=1),
+            NotImplementedError,
+            "MultiIndex",
+        ),
+        (frame(x=pd.period_range("2020", periods=1)), TypeError, "'x'"),
+        (pd.DataFrame([[1, 2]], columns=["1", 1]), ValueError, "more than once: 1"),
+        (frame(x=np.array(["400000-01-01"], "M8[s]")), ValueError, "'x'"),
     ],
 )
 def test_frames_that_cannot_be_stored(memory, df, error, text):
@@ -185,19 +186,28 @@ def test_column_names_become_text(io, memory):
     assert rows(api.read_table("u", memory)) == {"1": [1], "bö": [2]}
 
 
-def test_split_keeps_order_of_rows_and_of_first_appearance(io, memory):
-    df = frame(p=[2, 1, 2, 1], q=["b", "a", "b", "c"], x=[1, 2, 3, 4])
-    io.store(memory, [df], partition_on=["p", "q"])
-    assert directories(memory) == ["p=2/q=b", "p=1/q=a", "p=1/q=c"]
-    assert contents(memory) == [{"x": [1, 3]}, {"x": [2]}, {"x": [4]}]
+PQ = frame(p=[2, 1, 2, 1], q=["b", "a", "b", "c"], x=[1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "df, partition_on, expected, files",
+    [
+        (PQ, ["p", "q"], ["p=2/q=b", "p=1/q=a", "p=1/q=c"], [[1, 3], [2], [4]]),
+        (PQ[:2], ("q", "p"), ["q=b/p=2", "q=a/p=1"], [[1], [2]]),
+        (frame(p=np.array([0.1], "float32"), x=[1]), "p", ["p=0.10000000149011612"], [[1]]),
+        (frame(**{"p /=ü": [1], "x": [1]}), "p /=ü", ["p%20%2F%3D%C3%BC=1"], [[1]]),
+        (frame(p=pd.Categorical(["a"], categories=["a", "b"]), x=[1]), "p", ["p=a"], [[1]]),
+    ],
+    ids=["several keys", "their order", "narrow floats", "quoted name", "categories without rows"],
+)
+def test_rows_are_split_by_partition_keys(io, memory, df, partition_on, expected, files):
+    dataset = io.store(memory, [df], partition_on=partition_on)
+    names = [partition_on] if isinstance(partition_on, str) else [*partition_on]
+    assert dataset.partition_keys == names
+    assert directories(memory) == expected
+    assert contents(memory) == [{"x": x} for x in files]
     assert len({label.rpartition("/")[2] for label in labels(memory)}) == 1
-
-
-def test_order_of_partition_on_counts(io, memory):
-    dataset = io.store(memory, [frame(p=[1], q=["a"], x=[1])], partition_on=("q", "p"))
-    assert dataset.partition_keys == ["q", "p"]
-    assert directories(memory) == ["q=a/p=1"]
-    assert list(api.read_table("u", memory).columns) == ["q", "p", "x"]
+    assert rows(api.read_table("u", memory).sort_values("x")) == rows(df[[*names, "x"]])
 
 
 @pytest.mark.parametrize(
@@ -222,23 +232,6 @@ def test_labels(io, memory, value, text):
     assert directories(memory) == [f"p={text}"]
     (df,) = io.read(memory)
     assert df["p"][0] == value
-
-
-def test_labels_of_narrow_floats(io, memory):
-    io.store(memory, [frame(p=np.array([0.1], "float32"), x=[1])], partition_on="p")
-    assert directories(memory) == ["p=0.10000000149011612"]
-    assert io.read(memory)[0]["p"].tolist() == [float(np.float32(0.1))]
-
-
-def test_column_names_in_labels_are_quoted(io, memory):
-    io.store(memory, [frame(**{"p /=ü": [1], "x": [1]})], partition_on="p /=ü")
-    assert directories(memory) == ["p%20%2F%3D%C3%BC=1"]
-    assert rows(api.read_table("u", memory)) == {"p /=ü": [1], "x": [1]}
-
-
-def test_categories_without_rows_make_no_partition(io, memory):
-    io.store(memory, [frame(p=pd.Categorical(["a"], categories=["a", "b"]), x=[1])], partition_on="p")
-    assert directories(memory) == ["p=a"]
 
 
 @pytest.mark.parametrize(
@@ -477,22 +470,13 @@ def test_failing_iterator_leaves_no_dataset(memory):
 @pytest.mark.parametrize("method", ["store", "update"])
 def test_an_index_on_nulls_is_refused_and_leaves_nothing(io, memory, method):
     nulls = XY.assign(n=[None] * len(XY))
-    with (
-        unchanged(memory),
-        pytest.raises(NotImplementedError, match="Cannot index dataset u by n: all values are null"),
-    ):
+    with refuses(memory, NotImplementedError, "Cannot index dataset u by n: all values are null"):
         getattr(io, method)(memory, [nulls, nulls], secondary_indices=["n"])
     io.store(memory, [nulls, XY.assign(n=1.5)], secondary_indices=["n"])
     check_integrity(memory)
-
-
-def test_no_index_is_built_on_nulls(memory):
-    api.store_dataframes_as_dataset(memory, "u", [XY.assign(n=[None] * len(XY))])
-    with (
-        unchanged(memory),
-        pytest.raises(NotImplementedError, match="by column n of type null: all values are null"),
-    ):
-        api.build_dataset_indices(memory, "u", ["n"])
+    io.store(memory, [nulls], "v")
+    with refuses(memory, NotImplementedError, "by column n of type null: all values are null"):
+        api.build_dataset_indices(memory, "v", ["n"])
 
 
 @pytest.mark.parametrize("order", [1, -1])

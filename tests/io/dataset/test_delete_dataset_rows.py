@@ -64,6 +64,9 @@ def test_predicates_are_those_of_a_read(stored, predicates, expected):
 
 
 def test_partitions_without_such_rows_keep_their_files(stored):
+    with unchanged(stored):
+        counts = api.delete_dataset_rows("u", stored, [[("x", ">", 5), ("x", "<", 9)]])
+    assert counts == {"rows_deleted": 0, "partitions": 0}
     before = labels(stored)
     counts = api.delete_dataset_rows("u", stored, [[("x", "==", 12)]])
     assert counts == {"rows_deleted": 1, "partitions": 1}
@@ -76,12 +79,6 @@ def test_whole_partitions_are_removed_without_being_read(memory, monkeypatch):
     counts = api.delete_dataset_rows("u", memory, [[("p", ">", "a")]])
     assert counts == {"rows_deleted": 4, "partitions": 4}
     assert directories(memory) == ["p=a", "p=a"]
-
-
-def test_no_match_changes_nothing(stored):
-    with unchanged(stored):
-        counts = api.delete_dataset_rows("u", stored, [[("x", ">", 5), ("x", "<", 9)]])
-    assert counts == {"rows_deleted": 0, "partitions": 0}
 
 
 @pytest.mark.parametrize(
@@ -99,14 +96,10 @@ def test_wrong_arguments_change_nothing(stored, predicates, error, text):
         api.delete_dataset_rows("u", stored, predicates)
 
 
-def test_a_missing_dataset(memory):
+def test_missing_datasets_and_those_of_cubes_are_refused(memory):
     with refuses(memory, KeyError, "'u'"):
         api.delete_dataset_rows("u", memory, "all")
-
-
-def test_datasets_of_cubes_are_refused(memory):
-    cube = cube_api.Cube(["x"], ["p"], "c")
-    cube_api.build_cube(ROWS, cube, memory)
+    cube_api.build_cube(ROWS, cube_api.Cube(["x"], ["p"], "c"), memory)
     with refuses(memory, ValueError, "'c++seed' belongs to a cube: use delete_rows"):
         api.delete_dataset_rows("c++seed", memory, [[("x", "==", 1)]])
 
@@ -140,25 +133,12 @@ def test_partitions_that_are_removed_meanwhile_are_noticed(stored):
     check_integrity(stored)
 
 
-def test_finishing_twice_changes_nothing(stored):
-    finish = planned(stored, [[("x", "==", 1)]])
-    counts, before = finish(), labels(stored)
-    assert finish() == counts
-    assert labels(stored) == before
-
-
 def test_a_staged_deletion(stored):
     staged = api.delete_dataset_rows("u", stored, [[("x", ">", 3)]], publish=False)
     assert left(stored) == [1, 2, 3, 4, 11, 12, 13, 14]
     assert sorted(api.read_table("u", stored, as_of=staged)["x"]) == [1, 2, 3]
     cube_api.publish_staged(staged, stored)
     assert left(stored) == [1, 2, 3]
-
-
-def test_a_rollback_brings_rows_back(stored):
-    api.delete_dataset_rows("u", stored, "all")
-    api.rollback_dataset("u", stored, 1)
-    assert left(stored) == [1, 2, 3, 4, 11, 12, 13, 14]
 
 
 def test_published_tables_follow(tmp_path):

@@ -25,6 +25,7 @@ ROWS = {
 }
 KEYS = ["COUNTRY_CODE", "STORE_ID", "DAY"]
 SQL_TYPES = {"COUNTRY_CODE": "VARCHAR", "STORE_ID": "BIGINT", "DAY": "DATE"}
+HIVE_TYPES = "{'COUNTRY_CODE': VARCHAR, 'STORE_ID': BIGINT, 'DAY': DATE}"
 TYPES = {"COUNTRY_CODE": pa.string(), "STORE_ID": pa.int64(), "DAY": pa.date32()}
 
 
@@ -43,21 +44,13 @@ def by_sales(rows):
     return {name: [rows[name][i] for i in order] for name in ROWS}
 
 
-def test_duckdb(directory):
-    found = duckdb.sql(
-        f"""select * from read_parquet('{directory}/**/*.parquet', hive_partitioning=true,
-        hive_types={{'COUNTRY_CODE': VARCHAR, 'STORE_ID': BIGINT, 'DAY': DATE}})"""
-    )
+@pytest.mark.parametrize("option", ["", f", hive_types={HIVE_TYPES}"], ids=["finds the types", "is told"])
+def test_duckdb(directory, option):
+    files = f"read_parquet('{directory}/**/*.parquet', hive_partitioning=true{option})"
+    found = duckdb.sql(f"select * from {files}")
     types = dict(zip(found.columns, map(str, found.types)))
     assert {name: types[name] for name in KEYS} == SQL_TYPES
     assert by_sales(found.to_arrow_table().to_pydict()) == by_sales(ROWS)
-
-
-def test_duckdb_finds_the_types_itself(directory):
-    found = duckdb.sql(f"select * from read_parquet('{directory}/**/*.parquet', hive_partitioning=true)")
-    types = dict(zip(found.columns, map(str, found.types)))
-    assert {name: types[name] for name in KEYS} == SQL_TYPES
-    files = f"read_parquet('{directory}/**/*.parquet')"
     where = f"select CITY from {files} where DAY > '2020-01-31' and STORE_ID = 7"
     assert duckdb.sql(where).fetchall() == [("Köln",)]
 
@@ -92,7 +85,9 @@ def test_pandas(directory):
 def test_frames_of_other_engines_are_input(tmp_path):
     store = f"hfs://{tmp_path}"
     polars = pl.DataFrame(ROWS)
-    for uuid, data in (("polars", polars), ("duckdb", duckdb.from_arrow(polars.to_arrow()))):
+    categories = polars.with_columns(pl.col("CITY").cast(pl.Categorical))
+    inputs = {"polars": polars, "categories": categories, "duckdb": duckdb.from_arrow(polars.to_arrow())}
+    for uuid, data in inputs.items():
         store_dataframes_as_dataset(store, uuid, [data], partition_on=KEYS)
         assert by_sales(read_table_arrow(uuid, store).to_pydict()) == by_sales(ROWS)
         assert read_table(uuid, store).dtypes["STORE_ID"] == "int64"

@@ -6,9 +6,8 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.api.dataset import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
-from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from tests.support.crash import stores_after_faults

@@ -5,13 +5,13 @@ import json
 import pandas as pd
 import pandas.testing as pdt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.io.arrow import read_dataset_as_record_batches, read_table_arrow
+from tests.support.cubes import parquet_bytes
 from tests.support.paths import DATA
-from tests.support.stored_files import all_rows, frame, header, keys, rows, snapshot
+from tests.support.stored_files import all_rows, header, keys, rows, snapshot
 
 GOLDEN = DATA / "golden" / "stores" / "states"
 UUID = "two-tables"
@@ -49,9 +49,6 @@ def test_tables(io, tables):
         io.read(tables, UUID)
     with pytest.raises(RuntimeError, match="unknown table cor; did you mean core"):
         io.read(tables, UUID, table_name="cor")
-
-
-def test_columns_are_those_of_the_table(io, tables):
     with pytest.raises(ValueError, match="unknown column info"):
         io.read(tables, UUID, table_name="core", columns=["info"])
 
@@ -120,10 +117,10 @@ def test_index_on_a_column_of_both_tables(memory):
         files = {}
         for name, values in zip(("a", "b"), content):
             files[name] = f"u/{name}/l{number}.parquet"
-            _put(store, files[name], frame(x=values))
+            store.put(files[name], parquet_bytes(pa.table({"x": values})))
         partitions[f"l{number}"] = {"files": files}
     for name in ("a", "b"):
-        _put(store, f"u/{name}/_common_metadata", frame(x=[1])[:0])
+        store.put(f"u/{name}/_common_metadata", parquet_bytes(pa.schema([("x", pa.int64())]).empty_table()))
     content = {"dataset_metadata_version": 4, "dataset_uuid": "u"}
     content |= {"partitions": partitions, "partition_keys": []}
     store.put("u.by-dataset-metadata.json", json.dumps(content).encode())
@@ -134,9 +131,3 @@ def test_index_on_a_column_of_both_tables(memory):
     found = api.read_table("u", memory, table_name="b", predicates=[[("x", "==", 1)]])
     assert rows(found) == {"x": [1]}
     assert all_rows([api.read_table("u", memory, table_name="a")]) == [{"x": [1, 2, 4]}]
-
-
-def _put(store, key, df):
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(df, preserve_index=False), sink)
-    store.put(key, sink.getvalue().to_pybytes())

@@ -12,9 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.api.dataset import DatasetFactory
+from kartothek_cube.api.dataset import DatasetFactory, read_dataset_as_ddf
 from kartothek_cube.io import arrow_cube, eager
-from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
 from kartothek_cube.serialization.parquet import read_parquet
 from tests.support.paths import DATA
 
@@ -34,17 +33,13 @@ def store(tmp_path):
 def test_columns_are_as_they_were_written(uuid, store):
     frame = eager.read_table(uuid, store)
     assert {name: str(frame[name].dtype) for name in TYPES} == TYPES
+    assert eager.read_table(uuid, store, columns=["V"])["V"].tolist() == [1, 2, 3]
     assert frame["T"].tolist() == DAYS
     assert frame["ZONED"].tolist() == [day.tz_localize("Europe/Berlin") for day in DAYS]
     assert frame["NOTHING"].isna().all()
     assert [list(map(pd.Timestamp, times)) for times in frame["TIMES"]] == [DAYS[:1], [], DAYS[2:]]
     in_dask = read_dataset_as_ddf(uuid, store).compute().reset_index(drop=True)
     pd.testing.assert_frame_equal(in_dask, frame, check_dtype=False)
-
-
-@pytest.mark.parametrize("uuid", ["plain", "by_time"])
-def test_columns_beside_nulls_can_be_read(uuid, store):
-    assert eager.read_table(uuid, store, columns=["V"])["V"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("uuid", ["plain", "by_time"])

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plateau.api.dataset import DatasetFactory as PlateauFactory
 from plateau.io import eager as plateau
 
 from kartothek_cube.api.dataset import DatasetFactory
@@ -203,9 +202,3 @@ def test_plateau_collects_the_files_of_older_states(url, tmp_path):
     assert {problem.key.split("/")[1] for problem in report.problems} == {"indices", "table"}
     assert list((tmp_path / "sales/_history").iterdir())
     assert sorted(eager.read_table("sales", url)["SALES"]) == rows_of(2)
-
-
-def test_plateau_sees_the_indices(url):
-    eager.store_dataframes_as_dataset(url, "sales", [sales(1)], **SALES)
-    factory = PlateauFactory("sales", url).load_all_indices()
-    assert {c: len(factory.indices[c].index_dct) for c in ("SHOP", "CITY")} == {"SHOP": 2, "CITY": 2}

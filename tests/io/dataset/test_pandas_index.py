@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pandas.testing as pdt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import dataset as api
+from tests.support.cubes import parquet_bytes
 from tests.support.stored_files import contents, frame, keys
 
 INDICES = {
@@ -44,22 +44,22 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
     pdt.assert_frame_equal(left, right, check_index_type="equiv", check_freq=False)
 
 
-def test_index_comes_back(memory, df, read):
-    assert api.store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]]).schema.names == ["x", "y"]
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"t": np.array(["9999-12-31", "2020-01-31", "NaT", "0001-01-01"], "datetime64[us]")},
+        {"__index_level_0__": 1},
+    ],
+    ids=["alone", "beside times that nanoseconds do not hold", "before a column of its name in files"],
+)
+def test_index_comes_back(memory, df, read, more):
+    df, expected = df.assign(**more), df.assign(**{name: more[name] for name in more if name == "t"})
+    dataset = api.store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]])
+    assert sorted(dataset.schema.names) == sorted(expected)
     first, second = read("u", memory)
-    same(first, df)
-    same(second, df.iloc[1:3])
-
-
-def test_index_comes_back_beside_times_that_nanoseconds_do_not_hold(memory, df, read):
-    df = df.assign(t=np.array(["9999-12-31", "2020-01-31", "NaT", "0001-01-01"], "datetime64[us]"))
-    api.store_dataframes_as_dataset(memory, "u", [df])
-    same(read("u", memory)[0], df)
-
-
-def test_a_column_with_the_name_of_an_index_in_files_gives_way_to_the_index(memory, df, read):
-    api.store_dataframes_as_dataset(memory, "u", [df.assign(__index_level_0__=1)])
-    same(read("u", memory)[0], df)
+    same(first, expected)
+    same(second, expected.iloc[1:3])
 
 
 @pytest.mark.parametrize("columns", [None, ["x"], []])
@@ -97,7 +97,7 @@ def test_files_of_pandas_itself(memory, df, read):
     api.store_dataframes_as_dataset(memory, "u", [df.reset_index(drop=True)])
     _replace(memory, pa.Table.from_pandas(df))
     same(read("u", memory)[0], df)
-    assert list(api.read_table("u", memory).columns) == ["x", "y"]
+    pdt.assert_frame_equal(api.read_table("u", memory), df.reset_index(drop=True))
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,4 @@ def test_metadata_that_make_no_sense(memory, read, metadata):
 
 def _replace(store, table):
     (key,) = [key for key in keys(store) if key.endswith(".parquet")]
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, coerce_timestamps="us")
-    store().put(key, sink.getvalue().to_pybytes())
+    store().put(key, parquet_bytes(table, coerce_timestamps="us"))

@@ -149,19 +149,15 @@ def test_predicates(io, parted, predicates, found, pushdown):
     assert api.read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
 
 
-def test_only_needed_files_are_opened(parted):
-    counting = CountingStore(parted())
-    api.read_table("u", counting, predicates=[[("p", "==", 2), ("y", "==", "a")]])
-    opened = [key for method, key in counting.log if method in ("get", "open") and "/table/p=" in key]
-    assert len(opened) == 1
-    assert opened[0].startswith("u/table/p=2/q=b/")
-
-
-def test_planning_reads_header_schema_and_needed_indices(parted):
+def test_a_read_opens_header_schema_needed_indices_and_needed_files(parted):
     counting = CountingStore(parted())
     assert api.read_dataset_as_dataframes("u", counting, predicates=[[("y", "==", "zz")]]) == []
     read = ["u.by-dataset-metadata.json", "u/table/_common_metadata", header(parted)["indices"]["y"]]
     assert counting.log == [("get", key) for key in read]
+    counting.reset()
+    api.read_table("u", counting, predicates=[[("p", "==", 2), ("y", "==", "a")]])
+    [opened] = [key for _, key in counting.log if "/table/p=" in key]
+    assert opened.startswith("u/table/p=2/q=b/")
 
 
 @pytest.mark.parametrize("as_object", [True, False])
@@ -344,12 +340,9 @@ def test_empty_table_has_the_types_of_other_results(io, memory, as_object, colum
     assert isinstance(empty.index, pd.RangeIndex)
 
 
-def test_missing_dataset(io, memory):
-    with pytest.raises(DatasetNotFoundError, match=r"'u.by-dataset-metadata.json' nor 'u.by.*msgpack.zstd'"):
-        io.read(memory)
-
-
-def test_missing_file(io, parted):
+def test_missing_datasets_and_files(io, parted):
+    with pytest.raises(DatasetNotFoundError, match=r"'v.by-dataset-metadata.json' nor 'v.by.*msgpack.zstd'"):
+        io.read(parted, "v")
     key = next(key for key in keys(parted) if key.startswith("u/table/p=1"))
     parted().delete(key)
     with pytest.raises(KeyError, match=key):
@@ -382,13 +375,10 @@ def test_factory_without_schema(io, parted):
     assert len(io.read(parted)) == 1
 
 
-def test_iterator_raises_when_advanced(memory):
-    frames = api.read_dataset_as_dataframes__iterator("u", memory)
+def test_an_iterator_reads_when_it_is_advanced(parted):
+    missing = api.read_dataset_as_dataframes__iterator("v", parted)
     with pytest.raises(KeyError):
-        next(frames)
-
-
-def test_iterator_reads_when_asked(parted):
+        next(missing)
     counting = CountingStore(parted())
     frames = api.read_dataset_as_dataframes__iterator("u", counting)
     for count in range(3):
@@ -414,14 +404,3 @@ def test_columns_in_another_order(memory):
     assert rows(api.read_table("u", memory)) == {"x": [1, 2], "y": ["a", "b"]}
     (df,) = api.read_dataset_as_dataframes("u", memory, dispatch_by=[])
     assert rows(df) == {"x": [1, 2], "y": ["a", "b"]}
-
-
-def test_files_keep_what_is_no_column_of_the_dataset(memory):
-    """kartothek 5.3 stored the index of frames; it is no column."""
-    api.store_dataframes_as_dataset(memory, "u", [frame(x=[1, 2])])
-    [key] = [key for key in keys(memory) if "parquet" in key]
-    sink = pa.BufferOutputStream()
-    pa.parquet.write_table(pa.Table.from_pandas(frame(x=[1, 2]).set_axis([7, 8])), sink)
-    memory().put(key, sink.getvalue().to_pybytes())
-    assert rows(api.read_table("u", memory)) == {"x": [1, 2]}
-    assert rows(api.read_dataset_as_dataframes("u", memory)[0]) == {"x": [1, 2]}

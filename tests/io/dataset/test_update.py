@@ -144,25 +144,6 @@ def test_values_of_a_scope_are_converted(io, memory, value, text):
     assert io.update(memory, [], delete_scope=[{"p": value, "y": value}]).partitions == {}
 
 
-@pytest.mark.parametrize(
-    "scope, error, text",
-    [
-        ([{"typo": 1}], ValueError, "typo; available: p, q, y"),
-        ([{"x": 1}], ValueError, "x.*available: p, q, y"),
-        ([{"p": 1}, {"p": 1, "x": 1}], ValueError, "unindexed column x"),
-        ([{"p": None}], ValueError, "'p' is null"),
-        ([{"y": float("nan")}], ValueError, "'y' is null"),
-        ([{"p": "one"}], ValueError, "'p'.*'one'"),
-        ([{"p": 1.5}], TypeError, "'p'.*1.5"),
-        ({"p": 1}, ValueError, "dict"),
-        ([1], TypeError, "int"),
-    ],
-)
-def test_bad_scopes(io, grid, scope, error, text):
-    with unchanged(grid), pytest.raises(error, match=text):
-        io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])], delete_scope=scope)
-
-
 def test_emptied_index_keeps_its_type(io, grid):
     io.update(grid, [], delete_scope=[{}])
     assert index(grid, "y") == {}
@@ -189,37 +170,12 @@ def test_partition_on(io, memory, given):
     assert directories(memory) == ["p=1", "p=2"] * 2
 
 
-@pytest.mark.parametrize("old, given", [(["p"], "x"), (["p", "x"], ["x", "p"]), (["p", "x"], "p"), ([], "p")])
-def test_other_partition_on(io, memory, old, given):
-    df = PX.assign(y=1)
-    io.store(memory, [df], partition_on=old)
-    with unchanged(memory), pytest.raises(ValueError, match="Incompatible set of partition keys") as caught:
-        io.update(memory, [df], partition_on=given)
-    assert str(old) in str(caught.value)
-
-
 @pytest.mark.parametrize("given", [None, [], "x", ["x"], ["y", "x"]])
 def test_all_indices_are_kept(io, memory, given):
     io.store(memory, [PX.assign(y=1)], secondary_indices=["x", "y"])
     io.update(memory, [PX.assign(y=2)], secondary_indices=given)
     assert index(memory, "x") == {1: [0, 1], 2: [0, 1], 3: [0, 1]}
     assert index(memory, "y") == {1: [0], 2: [1]}
-
-
-def test_no_index_is_added(io, memory):
-    io.store(memory, [PX], secondary_indices=["x"])
-    with unchanged(memory), pytest.raises(ValueError, match=r"expected \['x'\], but got \['p', 'x'\]"):
-        io.update(memory, [PX], secondary_indices=["x", "p"])
-
-
-@pytest.mark.parametrize("new", [frame(p=[1], x=["a"]), frame(p=[1]), frame(p=[1], x=[1], y=[1])])
-def test_schema_has_to_agree(io, memory, new):
-    io.store(memory, [PX])
-    before = snapshot(memory)
-    with pytest.raises(errors.SchemaConflictError, match="'u'"):
-        io.update(memory, [new])
-    after = snapshot(memory)
-    assert {key: data for key, data in after.items() if key in before} == before  # files are garbage at worst
 
 
 @pytest.mark.parametrize("nulls_first", [True, False])
@@ -268,11 +224,6 @@ def test_order_of_equal_values_and_categories(io, memory, df, expected):
     assert (content["y"], content["x"]) == (expected, sorted(df["x"]))
 
 
-def test_sort_by_an_unknown_column(io, memory):
-    with unchanged(memory), pytest.raises(ValueError, match="unknown column z"):
-        io.update(memory, [PX], sort_partitions_by="z")
-
-
 def test_metadata(io, memory):
     dataset = io.update(memory, [PX], metadata={"a": 1}, metadata_merger=lambda dicts: {"b": len(dicts)})
     created = header(memory)["metadata"]["creation_time"]
@@ -295,20 +246,6 @@ def test_metadata_merger(io, memory):
     assert dataset.metadata == {"a": 1, "b": [1, 2], "c": 3, "d": 1}
 
 
-@pytest.mark.parametrize(
-    "merge, error, text",
-    [
-        (lambda dicts: dicts[0]["z"], ValueError, r"metadata_merger failed for dataset 'u': KeyError\('z'\)"),
-        (lambda dicts: {"a": object()}, TypeError, "'a' is not JSON"),
-        (lambda dicts: 5, TypeError, "metadata has to be a dict"),
-    ],
-)
-def test_a_metadata_merger_that_fails_leaves_no_file(io, memory, merge, error, text):
-    io.store(memory, [PX])
-    with unchanged(memory), pytest.raises(error, match=text):
-        io.update(memory, [PX], metadata_merger=merge)
-
-
 def test_factory(io, memory):
     io.store(memory, [PX], partition_on="p")
     factory = api.DatasetFactory("u", memory)
@@ -317,19 +254,8 @@ def test_factory(io, memory):
     assert len(factory.partitions) == 2  # what it has loaded stays
     factory.invalidate()
     assert len(factory.partitions) == 4
-
-
-def test_factory_of_a_missing_dataset(io, memory):
-    io.update(None, [PX], None, factory=api.DatasetFactory("u", memory))
-    assert len(labels(memory)) == 1
-
-
-@pytest.mark.parametrize("given", [{"uuid": "u"}, {"store": "hmemory://"}, {}, "all"])
-def test_ambiguous_dataset(io, memory, given):
-    if given == "all":
-        given = {"uuid": "u", "store": memory, "factory": api.DatasetFactory("u", memory)}
-    with pytest.raises(ValueError, match="factory"):
-        io.update(given.get("store"), [PX], given.get("uuid"), factory=given.get("factory"))
+    io.update(None, [PX], None, factory=api.DatasetFactory("missing", memory))
+    assert len(labels(memory, "missing")) == 1
 
 
 def test_msgpack_stays_msgpack(io, store_factory):
@@ -426,21 +352,43 @@ def test_removals_that_are_no_conflict(memory, scope, options, left):
     assert sorted(api.read_table("u", memory)["x"]) == left
 
 
-def test_index_that_was_added_meanwhile(memory):
-    api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
-
-    def inputs():
-        yield frame(p=[1], x=[7])
-        api.build_dataset_indices(memory, "u", ["x"])
-
-    api.update_dataset_from_dataframes__iter(inputs(), memory, "u")
-    assert index(memory, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
+OTHER_KEYS = r"Incompatible set of partition keys: .*\['p', 'q'\]"
 
 
-def test_unknown_way_out_of_a_conflict(io, memory):
+@pytest.mark.parametrize(
+    "arguments, error, text",
+    [
+        ({"delete_scope": [{"typo": 1}]}, ValueError, "typo; available: p, q, y"),
+        ({"delete_scope": [{"x": 1}]}, ValueError, "x.*available: p, q, y"),
+        ({"delete_scope": [{"p": 1}, {"p": 1, "x": 1}]}, ValueError, "unindexed column x"),
+        ({"delete_scope": [{"p": None}]}, ValueError, "'p' is null"),
+        ({"delete_scope": [{"y": float("nan")}]}, ValueError, "'y' is null"),
+        ({"delete_scope": [{"p": "one"}]}, ValueError, "'p'.*'one'"),
+        ({"delete_scope": [{"p": 1.5}]}, TypeError, "'p'.*1.5"),
+        ({"delete_scope": {"p": 1}}, ValueError, "dict"),
+        ({"delete_scope": [1]}, TypeError, "int"),
+        *(({"partition_on": given}, ValueError, OTHER_KEYS) for given in ("x", ["q", "p"], "p")),
+        ({"secondary_indices": ["y", "x"]}, ValueError, r"expected \['y'\], but got \['x', 'y'\]"),
+        ({"sort_partitions_by": "z"}, ValueError, "unknown column z"),
+        ({"on_conflict": "ignore"}, ValueError, "'ignore'"),
+        (
+            {"metadata_merger": lambda dicts: dicts[0]["z"]},
+            ValueError,
+            r"KeyError\('z'\)",
+        ),
+        ({"metadata_merger": lambda dicts: {"a": object()}}, TypeError, "'a' is not JSON"),
+        ({"metadata_merger": lambda dicts: 5}, TypeError, "metadata has to be a dict"),
+    ],
+)
+def test_bad_arguments_change_nothing_and_leave_no_file(io, grid, arguments, error, text):
+    with unchanged(grid), pytest.raises(error, match=text):
+        io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])], **arguments)
+
+
+def test_a_dataset_without_partition_keys_gets_none(io, memory):
     io.store(memory, [PX])
-    with pytest.raises(ValueError, match="'ignore'"):
-        io.update(memory, [PX], on_conflict="ignore")
+    with unchanged(memory), pytest.raises(ValueError, match=r"Incompatible set of partition keys: .*\[\]"):
+        io.update(memory, [PX], partition_on="p")
 
 
 def test_rows_with_other_columns(io, memory):

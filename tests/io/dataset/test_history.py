@@ -4,7 +4,6 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 
-import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,11 +15,8 @@ from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_reten
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
 from kartothek_cube.io import eager
-from kartothek_cube.io.arrow import read_table_arrow
-from kartothek_cube.io.dask.bag import read_dataset_as_dataframe_bag
 from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
 from kartothek_cube.io.dask.delayed import read_dataset_as_delayed
-from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, plan_rollback
 from tests.support.cubes import edit_header
 from tests.support.stored_files import frame, header, keys, snapshot
@@ -199,23 +195,17 @@ def test_formats(memory, kind):
     assert [values(memory, as_of=version) for version in versions(memory)] == [[1], [1, 2], [2]]
 
 
-READ = {
-    "dataframes": lambda **kw: pd.concat(eager.read_dataset_as_dataframes(**kw)),
-    "iterator": lambda **kw: pd.concat(read_dataset_as_dataframes__iterator(**kw)),
-    "arrow": lambda **kw: read_table_arrow(**kw).to_pandas(),
-    "delayed": lambda **kw: pd.concat(dask.compute(read_dataset_as_delayed(**kw), scheduler="sync")[0]),
-    "bag": lambda **kw: pd.concat(read_dataset_as_dataframe_bag(**kw).compute(scheduler="sync")),
-    "dask DataFrame": lambda **kw: read_dataset_as_ddf(**kw).compute(scheduler="sync"),
-}
-
-
-@pytest.mark.parametrize("read", READ.values(), ids=READ.keys())
 @pytest.mark.parametrize("more", [{}, {"predicates": [[("x", "<", 5)]]}], ids=repr)
-def test_readers(store, read, more):
-    assert read(dataset_uuid="u", store=store, as_of=1, **more)["x"].tolist() == [1]
+def test_readers(io, store, more):
     factory = DatasetFactory("u", store)
-    assert read(factory=factory, as_of=1, **more)["x"].tolist() == [1]
-    assert read(factory=factory, **more)["x"].tolist() == [1, 2]
+    for dataset, uuid, options, x in (
+        (store, "u", {"as_of": 1}, [1]),
+        (None, None, {"factory": factory, "as_of": 1}, [1]),
+        (None, None, {"factory": factory}, [1, 2]),
+    ):
+        assert pd.concat(io.read(dataset, uuid, **options, **more))["x"].tolist() == x
+        ddf = read_dataset_as_ddf(uuid, dataset, **options, **more)
+        assert ddf.compute(scheduler="sync")["x"].tolist() == x
 
 
 def test_factories_stay_where_they_are(store):

@@ -62,6 +62,10 @@ def numbers(who: int) -> pd.DataFrame:
     return sales(who)[["SHOP", "SALES"]].assign(YEAR=[2020, 2021])
 
 
+def update(url, frames, library=eager, **options):
+    library.update_dataset_from_dataframes(frames, store=url, dataset_uuid="sales", **options)
+
+
 def rows_of(*libraries: int) -> list[float]:
     return [10.0 * who + row for who in libraries for row in (0, 1)]
 
@@ -115,10 +119,10 @@ def test_plateau_indexes_what_it_cannot_update_otherwise(url, tmp_path):
     recorded("updated", tmp_path)
     options = {**SALES, "secondary_indices": ["SHOP", "CITY", "SALES"]}
     with pytest.raises(TypeError, match="Expected `string` but got `large_string`"):
-        plateau.update_dataset_from_dataframes([sales(5)], store=url, dataset_uuid="sales", **options)
+        update(url, [sales(5)], plateau, **options)
     plateau.build_dataset_indices(url, "sales", ["CITY"])
     for who, library in enumerate([plateau, eager, plateau, eager], start=5):
-        library.update_dataset_from_dataframes([sales(who)], store=url, dataset_uuid="sales", **options)
+        update(url, [sales(who)], library, **options)
         library.garbage_collect_dataset(dataset_uuid="sales", store=url)
         check("sales", url, 1, 2, *range(4, who + 1))
 
@@ -131,29 +135,14 @@ def test_what_plateau_wrote(kind, url):
     check("sales", url, 1)
     for who, library in enumerate([eager, plateau, eager, plateau], start=2):
         frame = frame.assign(SALES=sales(who)["SALES"])
-        library.update_dataset_from_dataframes([frame], store=url, dataset_uuid="sales", **SALES)
+        update(url, [frame], library, **SALES)
         check("sales", url, *range(1, who + 1))
     if kind != "nanoseconds":  # plateau takes microseconds for them
         assert index_type("sales", url, "CITY") == written
 
 
 def replace_all(url):
-    eager.update_dataset_from_dataframes(
-        [sales(2)], store=url, dataset_uuid="sales", delete_scope=[{}], partition_on=["COUNTRY"]
-    )
-
-
-def replace_part(url):
-    eager.update_dataset_from_dataframes(
-        [sales(2).iloc[:1]], store=url, dataset_uuid="sales", delete_scope=[{"COUNTRY": "DE"}], **SALES
-    )
-
-
-def remove_all_and_append(url):
-    eager.update_dataset_from_dataframes(
-        [], store=url, dataset_uuid="sales", delete_scope=[{}], partition_on=["COUNTRY"]
-    )
-    eager.update_dataset_from_dataframes([sales(2)], store=url, dataset_uuid="sales", **SALES)
+    update(url, [sales(2)], delete_scope=[{}], partition_on=["COUNTRY"])
 
 
 def index_after_loss(url):
@@ -165,7 +154,9 @@ def index_after_loss(url):
 @pytest.mark.parametrize(
     "change",
     [
-        *(replace_all, replace_part, remove_all_and_append, index_after_loss),
+        *(replace_all, index_after_loss),
+        lambda url: update(url, [sales(2).iloc[:1]], delete_scope=[{"COUNTRY": "DE"}], **SALES),
+        lambda url: (update(url, [], delete_scope=[{}]), update(url, [sales(2)], **SALES)),
         lambda url: eager.build_dataset_indices(url, "sales", ["CITY"]),
         lambda url: eager.build_dataset_indices(url, "sales", ["NAME"]),
     ],
@@ -177,9 +168,7 @@ def test_indices_keep_the_type_of_their_library(change, url):
     indices = DatasetFactory("sales", url).secondary_indices
     texts = set(indices) & {"CITY", "NAME"}
     assert {column: index_type("sales", url, column) for column in texts} == dict.fromkeys(texts, written)
-    plateau.update_dataset_from_dataframes(
-        [sales(3)], store=url, dataset_uuid="sales", partition_on=["COUNTRY"], secondary_indices=list(indices)
-    )
+    update(url, [sales(3)], plateau, partition_on=["COUNTRY"], secondary_indices=list(indices))
     report = eager.verify_dataset("sales", url)
     assert report.ok, report
 

@@ -84,19 +84,6 @@ def test_neighbours_are_not_compared_across_blocks(rows: list[tuple[int, int]]) 
         assert equal is None
 
 
-@given(st.data())
-def test_lookup_finds_partners(data: st.DataObject) -> None:
-    dtype, values = TYPES[data.draw(st.sampled_from(sorted(TYPES)))]
-    left = data.draw(st.lists(values, max_size=8))
-    right = data.draw(st.lists(values, max_size=8))
-    columns = [pa.array(left, dtype)], [pa.array(right, dtype)]
-    ours, theirs = kernels.join_codes(*columns, len(left), len(right))
-    bound = len(left) + len(right) + 1
-    expected = [max((i for i, other in enumerate(right) if other == v), default=-1) for v in left]
-    assert kernels.lookup_codes(ours, theirs, bound).tolist() == expected
-    assert kernels.lookup_codes(ours, theirs, 1 << 40).tolist() == expected
-
-
 def test_codes_of_wide_columns_nulls_and_zeros():
     ours, theirs = kernels.join_codes([pa.array([1, 300], pa.int64())], [pa.array([1, 2], pa.int8())], 2, 2)
     assert kernels.lookup_codes(ours, theirs, 10).tolist() == [0, -1]
@@ -242,11 +229,14 @@ def test_lookup_keys(limit, drawn):
     try:
         columns = columns_of(dtypes, left), columns_of(dtypes, right)
         found = kernels.lookup_keys(*columns, len(left), len(right))
+        codes = kernels.join_codes(*columns, len(left), len(right))
     finally:
         kernels.MAX_CODE = old
     last = {k: number for number, k in enumerate([tuple(map(key, row)) for row in right])}
     expected = [last.get(tuple(map(key, row)), -1) for row in left]
     assert found.tolist() == expected
+    for bound in (len(left) + len(right) + 1, 1 << 40):
+        assert kernels.lookup_codes(*codes, bound).tolist() == expected
 
 
 def test_without_key_columns_all_rows_are_alike():

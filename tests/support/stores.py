@@ -1,4 +1,4 @@
-"""Wrappers around any store: they count calls, refuse writes, fail or wait on demand, cannot be pickled.
+"""Wrappers around any store: they count calls, refuse writes, fail on demand, cannot be pickled.
 
 Around a memory store they can compare and swap, since drivers look through ``_dstore``; around others they
 cannot, and conditional writes warn.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -150,18 +149,6 @@ class FaultyStore(WrapperStore):
                 self._planned.remove(due)
                 self.happened.append(due)
             return due
-
-
-class LatencyStore(WrapperStore):
-    """Waits before each call, as long as a request over a network takes."""
-
-    def __init__(self, store: KeyValueStore, seconds: float = 0.01) -> None:
-        super().__init__(store)
-        self.seconds = seconds
-
-    def call(self, method: str, *args: Any) -> Any:
-        time.sleep(self.seconds)
-        return super().call(method, *args)
 
 
 class UnpicklableStore(WrapperStore):

@@ -14,6 +14,7 @@ from pyspark.sql.connect import functions as connect_functions
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C, Conjunction, EqualityCondition
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
+from tests.support.cube_facades import SPARK, open_facade
 from tests.support.factories import STORES
 from tests.support.spark_session import shared_session
 
@@ -237,6 +238,16 @@ CUBE = api.Cube(["CITY"], ["COUNTRY"], "cube")
 CITIES = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY": ["DE", "IT", "DE"], "PEOPLE": [9, 999, 9]})
 FORMS = [pl.col("COUNTRY") == "DE", pc.field("COUNTRY") == "DE", "COUNTRY = 'DE'"]
 FORMS += [("COUNTRY", "==", "DE"), [[("COUNTRY", "==", "DE")]]]
+
+
+def test_operations_on_spark_take_its_columns(tmp_path):
+    shared_session()
+    driver, store, condition = open_facade(SPARK), STORES["local"](tmp_path), functions.col("COUNTRY") == "DE"
+    api.build_cube(CITIES, CUBE, store)
+    (df,) = driver.query_cube(cube=CUBE, store=store, conditions=condition)
+    assert sorted(df["CITY"]) == ["Bonn", "Ulm"]
+    driver.remove_partitions(cube=CUBE, store=store, conditions=condition, ktk_cube_dataset_ids=["seed"])
+    assert api.query_cube_df(CUBE, store)["CITY"].tolist() == ["Rom"]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)

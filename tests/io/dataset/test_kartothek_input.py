@@ -30,8 +30,9 @@ def tables(store, uuid="u"):
 
 @deprecated
 @pytest.mark.parametrize("form", list(FORMS))
-def test_a_table_with_its_name(io, memory, form):
-    assert io.store(memory, [FORMS[form]]).table_name == "core"
+def test_a_table_with_its_name_is_taken_with_a_warning_that_says_what_to_pass(io, memory, form):
+    with pytest.warns(DeprecationWarning, match="pass DataFrames, and names as table_name"):
+        assert io.store(memory, [FORMS[form]]).table_name == "core"
     io.update(memory, [FORMS[form], None])
     assert tables(memory) == {"core"}
     assert sorted(row for df in io.read(memory) for row in df["x"]) == [1, 1, 2, 2]
@@ -54,12 +55,6 @@ def test_a_single_one_need_not_be_in_a_list(memory, data):
     with pytest.warns(DeprecationWarning, match="table_name"):
         api.commit_dataset(memory, "u", api.write_single_partition(memory, "u", data))
     assert len(header(memory)["partitions"]) == 2
-
-
-def test_a_warning_says_what_to_pass(io, memory):
-    with pytest.warns(DeprecationWarning, match="pass DataFrames, and names as table_name"):
-        io.store(memory, [{"label": "a", "data": [("table", XY)]}])
-    assert tables(memory) == {"table"}
 
 
 @deprecated
@@ -136,7 +131,7 @@ def test_an_empty_frame_with_its_name(io, memory):
     assert tables(memory) == {"core"}
 
 
-@pytest.mark.filterwarnings("ignore:Input with the name of its table:DeprecationWarning")
+@deprecated
 def test_columns_by_table(io, memory):
     io.store(memory, [{"core": XY}])
     with pytest.warns(DeprecationWarning, match="columns by table is deprecated: pass a list"):

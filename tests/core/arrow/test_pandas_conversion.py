@@ -109,6 +109,8 @@ def test_to_pandas_nulls_and_no_rows():
     assert [str(dtype) for dtype in df.dtypes] == ["float64", "object", str(pd.Series(["a"]).dtype), "object"]
     assert df["b"].tolist() == [True, None]
     assert df["i"].isna().tolist() == df["s"].isna().tolist() == [False, True]
+    categories = pandas_conversion.to_pandas(table, categories=["n"])["n"].cat.categories
+    assert len(categories) == 0
     with pytest.raises(ValueError, match="categorical do not exist: zz"):
         pandas_conversion.to_pandas(table, categories=["zz"])
     schema = pa.schema([("s", pa.string()), ("d", pa.date32()), ("n", pa.null())])

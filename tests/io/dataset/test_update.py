@@ -352,6 +352,7 @@ def test_removals_that_are_no_conflict(memory, scope, options, left):
     assert sorted(api.read_table("u", memory)["x"]) == left
 
 
+FAILED_MERGER = r"metadata_merger failed for dataset 'u': KeyError\('z'\)"
 OTHER_KEYS = r"Incompatible set of partition keys: .*\['p', 'q'\]"
 
 
@@ -372,10 +373,11 @@ OTHER_KEYS = r"Incompatible set of partition keys: .*\['p', 'q'\]"
         ({"sort_partitions_by": "z"}, ValueError, "unknown column z"),
         ({"on_conflict": "ignore"}, ValueError, "'ignore'"),
         (
-            {"metadata_merger": lambda dicts: dicts[0]["z"]},
+            {"factory": api.DatasetFactory("u", "hmemory://")},
             ValueError,
-            r"KeyError\('z'\)",
+            "dataset_uuid and store and factory",
         ),
+        ({"metadata_merger": lambda dicts: dicts[0]["z"]}, ValueError, FAILED_MERGER),
         ({"metadata_merger": lambda dicts: {"a": object()}}, TypeError, "'a' is not JSON"),
         ({"metadata_merger": lambda dicts: 5}, TypeError, "metadata has to be a dict"),
     ],

@@ -175,7 +175,6 @@ def other_store_factory(store_kind: str, tmp_path: Path) -> StoreFactory:
 
 @pytest.fixture
 def store(store_factory: StoreFactory) -> Any:
-    """An empty store."""
     return store_factory()
 
 

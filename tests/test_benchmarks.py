@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +18,10 @@ SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
 
 
 def run(script, *args, **env):
+    """Run a benchmark; the content of the file that it writes."""
     command = [sys.executable, str(BENCH / script), *map(str, args)]
     subprocess.run(command, check=True, env={**os.environ, **SIZE, "PYTHONPATH": str(ROOT), **env})
+    return json.loads(Path(next(arg for arg in command if arg.endswith(".json"))).read_text())
 
 
 @pytest.fixture
@@ -31,8 +34,9 @@ def workload(monkeypatch):
 
 
 def test_queries_of_the_workload(tmp_path, workload):
-    run("peers/cube.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", "build,query", 1)
-    result = json.loads((tmp_path / "out.json").read_text())
+    result = run(
+        "peers/cube.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", "build,query", 1
+    )
 
     df = workload.whole(workload.seed).merge(workload.whole(workload.enrich))
     expected = {"full_join": df, "one_column": df, "strings": df, "one_part": df[df.p == 7]}
@@ -52,12 +56,11 @@ def test_queries_of_the_workload(tmp_path, workload):
 def test_engines_agree_about_selective_scans(tmp_path, dimensions):
     env = {"BENCH_WORKLOAD": "scan_workload", "BENCH_X": "100", **dimensions}
     out = tmp_path / "ours.json"
-    run("peers/cube.py", "kartothek_cube", tmp_path / "store", out, "build,query", 1, **env)
-    ours = json.loads(out.read_text())
+    ours = run("peers/cube.py", "kartothek_cube", tmp_path / "store", out, "build,query", 1, **env)
     assert sum(value["rows"] > 0 for name, value in ours.items() if name not in ("build", "maxrss_mb")) > 3
     for engine in ("duckdb", "polars"):
-        run("peers/sql.py", engine, tmp_path / "store", tmp_path / "out.json", 1, **env)
-        for name, value in json.loads((tmp_path / "out.json").read_text()).items():
+        theirs = run("peers/sql.py", engine, tmp_path / "store", tmp_path / "out.json", 1, **env)
+        for name, value in theirs.items():
             if name != "maxrss_mb":
                 assert (name, value["rows"]) == (name, ours[name]["rows"])
                 assert value["check"] == pytest.approx(ours[name]["check"]), name
@@ -65,9 +68,7 @@ def test_engines_agree_about_selective_scans(tmp_path, dimensions):
 
 @pytest.mark.parametrize("script, env", [("shapes", {}), ("reads", {"BENCH_SCALE": "10"})])
 def test_engines_agree_about_other_shapes(tmp_path, script, env):
-    out = tmp_path / "out.json"
-    run(f"peers/{script}.py", tmp_path / "cubes", 1, out, **env)
-    result = json.loads(out.read_text())
+    result = run(f"peers/{script}.py", tmp_path / "cubes", 1, tmp_path / "out.json", **env)
     ours = result.pop("kartothek_cube")
     assert {"polars"} <= set(result)
     assert all(value["rows"] for value in ours.values())
@@ -78,8 +79,7 @@ def test_engines_agree_about_other_shapes(tmp_path, script, env):
 
 
 def test_planning(tmp_path):
-    run("peers/plan.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", 100, 1)
-    result = json.loads((tmp_path / "out.json").read_text())
+    result = run("peers/plan.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", 100, 1)
     works = {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"}
     assert works <= set(result)
 
@@ -165,15 +165,14 @@ def test_computation_of_small_files():
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "cube + duckdb", "cube + polars"])
 def test_aggregation_of_lazy_scans(tmp_path, workload, engine):
     run("peers/cube.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", "build")
-    run("peers/lazy.py", engine, tmp_path / "store", tmp_path / "out.json", 1)
-    result = json.loads((tmp_path / "out.json").read_text())["GROUP BY over four datasets"]
+    result = run("peers/lazy.py", engine, tmp_path / "store", tmp_path / "out.json", 1)
+    result = result["GROUP BY over four datasets"]
     assert result["rows"] == workload.P
     assert result["check"] == pytest.approx(workload.whole(workload.seed)["v0"].sum(), abs=1e-3)
 
 
 def test_small_queries_have_equal_answers(tmp_path):
-    run("peers/small.py", tmp_path / "small", 1, tmp_path / "out.json")
-    measured = json.loads((tmp_path / "out.json").read_text())
+    measured = run("peers/small.py", tmp_path / "small", 1, tmp_path / "out.json")
     answers = [
         {name: (value["rows"], round(value["check"], 6)) for name, value in works.items() if "check" in value}
         for works in measured.values()
@@ -192,16 +191,25 @@ def test_growth_is_measured():
 
 
 def test_upserts_of_other_engines_have_the_same_rows(tmp_path):
-    out = tmp_path / "out.json"
-    run("peers/merge.py", tmp_path / "tables", 1, out, BENCH_ROWS="20000")
-    counts = {engine: len(measured) for engine, measured in json.loads(out.read_text()).items()}
-    assert counts == {"kartothek_cube": 2, "delta": 2}
+    found = run("peers/merge.py", tmp_path / "tables", 1, tmp_path / "out.json", BENCH_ROWS="20000")
+    assert {engine: len(measured) for engine, measured in found.items()} == {"kartothek_cube": 2, "delta": 2}
 
 
 def test_jobs_that_add_columns_have_equal_answers(tmp_path):
     """The peer compares them; Lance is not among the dependencies of the tests."""
     out = tmp_path / "out.json"
-    run("peers/jobs.py", tmp_path / "tables", 1, out, BENCH_ROWS="3000", BENCH_ENGINES="kartothek_cube,delta")
-    measured = json.loads(out.read_text())
+    env = {"BENCH_ROWS": "3000", "BENCH_ENGINES": "kartothek_cube,delta"}
+    measured = run("peers/jobs.py", tmp_path / "tables", 1, out, **env)
     assert measured["kartothek_cube"]["four jobs: columns lost"] == {"s": 0}
     assert measured["delta"]["add a column: MB written"]["s"] > 0
+
+
+def test_all_forms_give_their_answer_on_a_cluster_of_dask(tmp_path, workload):
+    result = run("peers/cluster.py", tmp_path / "store", tmp_path / "out.json", 1)
+    assert set(result["build"]) == {"eager", "delayed", "bag"}
+    assert set(result["query"]) == {"eager", "delayed", "bag", "dataframe"}
+    seed = workload.whole(workload.seed)
+    for form, found in result["query"].items():
+        assert (form, found["rows"]) == (form, len(seed))
+        assert found["check"] == pytest.approx(seed.v0.sum())
+        assert found["ratio"] > 0 and found["cpu_ratio"] > 0

@@ -20,14 +20,12 @@ TITLES = dict(zip(RECIPES[::2], RECIPES[1::2], strict=True))
 
 
 def script_of(title: str) -> str:
-    """The block of code of a recipe."""
     (block,) = re.findall(r"\.\. code-block:: python\n\n((?:(?:    .*)?\n)+)", TITLES[title] + "\n")
     return textwrap.dedent(block)
 
 
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
-    """The current directory, which has the cube of the page in its folder ``store``."""
     monkeypatch.chdir(tmp_path)
     hours = pd.to_datetime(["2024-01-01", "2024-02-01", "2024-01-01"])
     readings = pd.DataFrame({"meter": ["a", "a", "b"], "hour": hours, "kwh": 1.5})

@@ -70,7 +70,6 @@ def departures() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def weather() -> pd.DataFrame:
-    """Readings; in December without gaps."""
     frame = last_months(read_csv("weather")).groupby(CELL, as_index=False)[WEATHER].mean()
     hours = pd.date_range("2013-10-01", "2013-12-31 23:00", freq="h", unit="ns")
     cells = pd.MultiIndex.from_product([sorted(frame["origin"].unique()), hours], names=CELL[:2])

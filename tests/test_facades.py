@@ -170,7 +170,6 @@ def parse_type(revealed):
 
 
 def last_names(annotation):
-    """The names in an annotation, without modules."""
     return [name.rpartition(".")[2] for name in re.findall(r"[\w.]+", annotation)]
 
 

@@ -41,7 +41,6 @@ WITHOUT_ERRORS = {"core.schema.normalize_column_order", "core.schema.normalize_t
 
 
 def sections(function) -> dict[str, str]:
-    """The sections of a docstring by title."""
     _, *rest = re.split(r"\n\n([A-Z]\w+)\n-+\n", inspect.getdoc(function) or "")
     return dict(zip(rest[::2], rest[1::2], strict=True))
 

@@ -11,7 +11,6 @@ README = (ROOT / "README.rst").read_text(encoding="utf-8")
 
 
 def block_after(marker: str) -> str:
-    """Give the indented block that follows a line with a marker."""
     found = re.search(rf"{re.escape(marker)}\n\n((?:(?:    .*)?\n)+)", README)
     assert found, f"no block after {marker!r}"
     return textwrap.dedent(found.group(1)).strip()

@@ -6,9 +6,15 @@ from click.testing import CliRunner
 
 from kartothek_cube.cli import cli
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import build_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 
 CUBE = Cube(["x", "d"], ["p"], "cube", index_columns=["i1"])
+
+
+def append_cell(url, x=1, p="a", v1=9.5, time="2020-01-01"):
+    """Append a cell to the seed; by default, a version of its first one."""
+    cell = pd.DataFrame({"x": [x], "d": pd.to_datetime([time]), "p": [p], "v1": [v1]})
+    append_to_cube(cell, CUBE, url)
 
 
 @pytest.fixture
@@ -25,7 +31,6 @@ def url(tmp_path):
 
 @pytest.fixture
 def skv(tmp_path, url):
-    """A YAML file with this store, a second one, and a URL."""
     path = tmp_path / "skv.yml"
     path.write_text(
         f"dataset:\n  type: hfs\n  path: {tmp_path}/store\n"
@@ -89,5 +94,4 @@ class Dialogue:
         return answer
 
     def arguments(self, name):
-        """Return an argument of all prompts."""
         return [prompt[name] for prompt in self.prompts]

@@ -8,8 +8,8 @@ import pandas as pd
 from kartothek_cube.core.cube.consistency import cube_metadata
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager import store_dataframes_as_dataset
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, collect_stats
-from tests.cli.conftest import CUBE
+from kartothek_cube.io.eager_cube import build_cube, collect_stats
+from tests.cli.conftest import CUBE, append_cell
 
 INFO = """\
 Infos
@@ -93,8 +93,7 @@ def test_stats(ok, url):
     assert text.endswith(f"\n\n__total__\nblobsize:  {total:,}\nfiles:  4\n")
     assert ok("cube", "verify").startswith("no problems in 2 datasets, 4 files, ")
     # not the files, of which a partition may have several
-    correction = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]})
-    append_to_cube(correction, CUBE, url)
+    append_cell(url)
     seed = json.loads(ok("cube", "info", "--json"))["datasets"]["seed"]
     counted = json.loads(ok("cube", "stats", "--json"))["datasets"]["seed"]
     assert (seed["partitions"], seed["files"]) == (counted["partitions"], counted["files"]) == (2, 3)
@@ -102,16 +101,14 @@ def test_stats(ok, url):
     assert json.loads(ok("cube", "verify", "--json", "--quick"))["ok"] is True
 
 
-def test_ls(ok, call, tmp_path):
+def test_ls(ok, call, error, tmp_path):
     assert ok("ls") == "cube  enrich, seed\n"
     assert json.loads(ok("ls", "--json")) == {"cube": ["enrich", "seed"]}
     (tmp_path / "other").mkdir()
     result = call("ls", store="other")
     assert (result.stdout, result.exit_code) == ("", 0)
-
-
-def test_a_cube_that_is_not_there_is_not_listed(error):
-    assert "Cube nope not found" in error("nope", "ls")
+    for command in ("ls", "verify"):
+        assert "Cube nope not found" in error("nope", command)
 
 
 def test_a_cube_may_be_called_ls(tmp_path, ok):
@@ -130,11 +127,3 @@ def test_verify_finds_damage(call, ok, tmp_path):
     ok("cube", "verify", "--include", "seed")
     assert "repaired: cube++enrich" in ok("cube", "verify", "--repair")
     ok("cube", "verify")
-
-
-def test_verify_of_a_cube_that_cannot_be_loaded(call, error, tmp_path):
-    (tmp_path / "store" / "cube++seed.by-dataset-metadata.json").unlink()
-    result = call("cube", "verify")
-    assert result.exit_code == 3
-    assert "seed" in result.stdout
-    assert "Cube nope not found" in error("nope", "verify")

@@ -237,13 +237,7 @@ def test_global_options_behind_the_command(args, url, skv):
     assert '"seed"' in result.stdout
 
 
-def test_help_shows_defaults():
-    text = " ".join(CliRunner().invoke(cli, ["cube", "copy", "--help"]).output.split())
-    for default in ("no-overwrite", "cleanup"):
-        assert f"[default: {default}]" in text
-
-
-def test_options_behind_the_command(error):
+def test_help_shows_options_and_defaults(error):
     text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
     own, _, others = text.partition("Global options:")
     assert "--where" in own
@@ -251,6 +245,8 @@ def test_options_behind_the_command(error):
     assert "--store" in others
     assert "--store" not in own
     assert "--store" in error("cube", "query", "--where", "--store")
+    text = " ".join(CliRunner().invoke(cli, ["cube", "copy", "--help"]).output.split())
+    assert "[default: no-overwrite]" in text and "[default: cleanup]" in text
 
 
 @pytest.mark.parametrize(

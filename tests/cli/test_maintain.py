@@ -5,10 +5,11 @@ import os
 import pickle
 import re
 import sys
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 import pytest
+from storefact import get_store_from_url
 
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -16,20 +17,11 @@ from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.core.transforms import bucket
 from kartothek_cube.io.eager import update_dataset_schema
-from kartothek_cube.io.eager_cube import (
-    StagedWrite,
-    append_to_cube,
-    build_cube,
-    extend_cube,
-    query_cube,
-    rollback_cube,
-)
+from kartothek_cube.io.eager_cube import StagedWrite, build_cube, extend_cube, query_cube, rollback_cube
 from kartothek_cube.io_components.maintenance import schema_update
-from tests.cli.conftest import CUBE
-
-
-def files(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+from tests.cli.conftest import CUBE, append_cell
+from tests.support.cubes import snapshot
+from tests.support.paths import files_below
 
 
 def test_index(ok, error, url):
@@ -47,7 +39,6 @@ def test_index(ok, error, url):
 
 @pytest.fixture
 def table(tmp_path):
-    """A directory of another system, partitioned by p."""
     frame = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "w": [1.5, 2.5, 3.5]})
     frame.to_parquet(tmp_path / "table", partition_cols=["p"])
     return str(tmp_path / "table")
@@ -123,10 +114,11 @@ def test_a_cube_that_breaks_a_rule_is_verified_and_repaired(ok, call, error, url
 def test_copy(ok, error, tmp_path):
     text = ok("cube", "copy", "--tgt_store", "other")
     assert text == "Copied enrich, seed of cube cube to other (4 data files).\n"
-    assert files(tmp_path / "other") == files(tmp_path / "store")
+    assert files_below(tmp_path / "other") == files_below(tmp_path / "store")
     assert "--overwrite" in error("cube", "copy", "--tgt_store", "other")
     ok("cube", "copy", "--tgt-store", f"hfs://{tmp_path}/new", "--exclude", "enrich")
-    assert {name.partition(".")[0].partition("/")[0] for name in files(tmp_path / "new")} == {"cube++seed"}
+    names = files_below(tmp_path / "new")
+    assert {name.partition(".")[0].partition("/")[0] for name in names} == {"cube++seed"}
     assert "--tgt_store" in error("cube", "copy", "--tgt_store", "dataset")
     assert "identical" in error("cube", "copy", "--tgt_store", "by_url")
 
@@ -135,32 +127,32 @@ def test_copy(ok, error, tmp_path):
 def test_copy_over_a_cube(ok, call, tmp_path, cleanup, kept):
     ok("cube", "copy", "--tgt_store", "other")
     ok("cube", "index", "enrich", "v2", store="other")
-    before = files(tmp_path / "other") - files(tmp_path / "store")
+    before = files_below(tmp_path / "other") - files_below(tmp_path / "store")
     assert any("indices/v2" in name for name in before)
     refused = call("cube", "copy", "--tgt_store", "other", "--overwrite", cleanup, input="n\n")
     assert refused.exit_code == 1
-    assert files(tmp_path / "other") - files(tmp_path / "store") == before
+    assert files_below(tmp_path / "other") - files_below(tmp_path / "store") == before
     ok("cube", "copy", "--tgt_store", "other", "--overwrite", cleanup, "--yes")
-    assert (files(tmp_path / "other") > files(tmp_path / "store")) is kept
+    assert (files_below(tmp_path / "other") > files_below(tmp_path / "store")) is kept
 
 
 def test_delete_asks(ok, call, tmp_path):
-    before = files(tmp_path / "store")
+    before = files_below(tmp_path / "store")
     for answer in ("n\n", "\n", None):
         result = call("cube", "delete", input=answer)
         assert result.exit_code == 1
         assert "enrich, seed; 4 data files" in result.stderr
-        assert files(tmp_path / "store") == before
+        assert files_below(tmp_path / "store") == before
     assert "--yes" in call("cube", "delete").stderr
     assert ok("cube", "delete", input="y\n").endswith("Deleted enrich, seed of cube cube (4 data files).\n")
-    assert files(tmp_path / "store") == set()
+    assert files_below(tmp_path / "store") == set()
 
 
 def test_delete_of_some(ok, tmp_path, url):
     text = ok("cube", "delete", "--include", "enrich", "-y")
     assert text == "Deleted enrich of cube cube (2 data files).\n"
     assert ok("cube", "delete", "--exclude", "*", "-y") == "No dataset selected, nothing to delete.\n"
-    assert not any("enrich" in name for name in files(tmp_path / "store"))
+    assert not any("enrich" in name for name in files_below(tmp_path / "store"))
     assert len(query_cube(CUBE.copy(index_columns=[]), url)[0]) == 4
 
 
@@ -173,24 +165,25 @@ def test_a_cube_without_seed(ok, call, error, tmp_path):
     assert "Dataset: enrich" in text
     for command in (["stats"], ["query", "-o", "csv"], ["copy", "--tgt_store", "other"], ["report"]):
         assert "only info, delete and cleanup work without it" in error("cube", *command)
-    assert call("cube", "verify").exit_code == 3
+    verified = call("cube", "verify")
+    assert (verified.exit_code, "seed" in verified.stdout) == (3, True)
     (tmp_path / "store" / "cube++seed" / "table").mkdir(parents=True)
     orphan = tmp_path / "store" / "cube++seed" / "table" / "orphan.parquet"
     orphan.write_bytes(b"1")
     ok("cube", "cleanup", "--retention", "0", "-y")
     assert not orphan.exists()
     assert ok("cube", "delete", "-y") == "Deleted enrich of cube cube (2 data files).\n"
-    assert files(tmp_path / "store") == set()
+    assert files_below(tmp_path / "store") == set()
 
 
 def test_cleanup_after_an_interrupted_deletion(ok, error, tmp_path):
     """A deletion that was killed leaves files without a header."""
-    for name in files(tmp_path / "store"):
+    for name in files_below(tmp_path / "store"):
         if name.endswith("metadata.json"):
             (tmp_path / "store" / name).unlink()
     assert "only orphaned files" in error("cube", "info")
     assert ok("cube", "cleanup", "--retention", "0", "-y").startswith("Deleted ")
-    assert files(tmp_path / "store") == set()
+    assert files_below(tmp_path / "store") == set()
     assert "Cube cube not found" in error("cube", "info")
     assert "Cube cube not found" in error("cube", "cleanup")
 
@@ -199,7 +192,7 @@ def test_cleanup_deletes_a_dataset_that_a_rollback_has_hidden(ok, url, tmp_path)
     extend_cube({"more": pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})}, CUBE, url)
     rollback_cube(CUBE, url, 2)
     ok("cube", "cleanup", "--retention", "0", "-y")
-    assert not [name for name in files(tmp_path / "store") if name.startswith("cube++more")]
+    assert not [name for name in files_below(tmp_path / "store") if name.startswith("cube++more")]
 
 
 @pytest.fixture
@@ -214,23 +207,23 @@ def garbage(tmp_path):
 
 
 def test_cleanup_lists(call, garbage, tmp_path):
-    before = files(tmp_path / "store")
+    before = files_below(tmp_path / "store")
     result = call("cube", "cleanup", "--dry-run")
     assert result.stdout.splitlines() == [name for name in garbage if "old" in name]
     young = "1 orphaned file (7 B) is younger than 24h and kept."
     assert result.stderr == f"1 orphaned file (7 B) would be deleted.\n{young}\n"
     assert set(call("cube", "cleanup", "--dry-run", "--retention", "0").stdout.splitlines()) == garbage
-    assert files(tmp_path / "store") == before
+    assert files_below(tmp_path / "store") == before
 
 
 def test_cleanup(ok, call, garbage, tmp_path):
-    before = files(tmp_path / "store")
+    before = files_below(tmp_path / "store")
     assert call("cube", "cleanup", input="n\n").exit_code == 1
-    assert files(tmp_path / "store") == before
+    assert files_below(tmp_path / "store") == before
     assert ok("cube", "cleanup", "--yes") == "Deleted 1 orphaned file (7 B) of cube cube.\n"
-    assert before - files(tmp_path / "store") == {name for name in garbage if "old" in name}
+    assert before - files_below(tmp_path / "store") == {name for name in garbage if "old" in name}
     ok("cube", "cleanup", "--yes", "--retention", "0")
-    assert before - files(tmp_path / "store") == garbage
+    assert before - files_below(tmp_path / "store") == garbage
     # nothing to do, nothing to ask
     assert ok("cube", "cleanup") == "There are no orphaned files to delete.\n"
 
@@ -240,20 +233,14 @@ def test_bad_retention(error, text):
     assert "--retention" in error("cube", "cleanup", "--retention", text)
 
 
-def test_nothing_changes_a_read_only_cube(ok, tmp_path):
-    before = {name: (tmp_path / "store" / name).read_bytes() for name in files(tmp_path / "store")}
+def test_nothing_changes_a_read_only_cube(ok, url):
+    before = snapshot(partial(get_store_from_url, url))
     ok("cube", "info")
     ok("cube", "stats")
     ok("cube", "query", "-o", "csv")
     ok("cube", "report", "-o", "-")
     json.loads(ok("cube", "info", "--json"))
-    assert {name: (tmp_path / "store" / name).read_bytes() for name in files(tmp_path / "store")} == before
-
-
-def append(url, value):
-    """Overwrite the first cell."""
-    frame = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [value]})
-    append_to_cube(frame, CUBE, url)
+    assert snapshot(partial(get_store_from_url, url)) == before
 
 
 def first(url):
@@ -261,7 +248,7 @@ def first(url):
 
 
 def test_compact(ok, url):
-    append(url, 9.5)
+    append_cell(url)
     before = query_cube(CUBE, url)[0]
     # both conditions have to hold
     assert "seed: nothing to do" in ok("cube", "compact", "-w", "p == b", "-w", "p == a")
@@ -322,7 +309,7 @@ def test_files_that_are_no_staged_writes(error, tmp_path, content):
     [([], 1), (["--where", "p == b"], 0), (["--where", "p == a"], 1), (["--min-files", "3"], 0)],
 )
 def test_compact_some(ok, url, options, partitions):
-    append(url, 9.5)
+    append_cell(url)
     counts = json.loads(ok("cube", "compact", "--json", "--include", "seed", *options))
     assert counts["seed"]["partitions"] == partitions
 
@@ -333,7 +320,7 @@ def test_publish(ok, call, error, url):
     assert json.loads(ok("cube", "publish", "--json"))["enrich"]["version"] == 0
     assert ok("cube", "publish").splitlines()[1] == "seed: version 0, 2 files (nothing changed)"
     assert ok("cube", "info").count("Published: Delta table, version 0\n") == 2
-    append(url, 9.5)
+    append_cell(url)
     assert "Published: Delta table, version 0, of an older state\n" in ok("cube", "info")
     assert "cube++seed: publication: " in call("cube", "verify").output
     assert "compact the cube first" in error("cube", "publish")
@@ -345,7 +332,7 @@ def test_publish_on_commit(ok, url):
     ok("cube", "publish", "--on-commit", "--include", "seed")
     assert "Published: Delta table, version 0, by each commit\n" in ok("cube", "info")
     with pytest.warns(PublicationWarning, match="newer version"):
-        append(url, 9.5)
+        append_cell(url)
     ok("cube", "compact")
     assert "Published: Delta table, version 1, by each commit\n" in ok("cube", "info")
     ok("cube", "publish", "--not-on-commit")
@@ -374,7 +361,7 @@ def test_history(ok, call, error, url):
     state = json.loads(ok("cube", "history", "--json"))[-1]
     time, version = state["time"], state["version"]
     token = json.loads(ok("cube", "changes", "--json"))["token"]
-    append(url, 9.5)
+    append_cell(url)
     ok("cube", "index", "seed", "v1")  # the older state lacks it
     assert first(url) == 9.5
     text = ok("cube", "history")
@@ -388,7 +375,7 @@ def test_history(ok, call, error, url):
     assert first(url) == 9.5
     ok("cube", "history", "--rollback", str(version), "--include", "seed", "--yes")
     assert first(url) == 0.5
-    append(url, 7.5)
+    append_cell(url, v1=7.5)
     ok("cube", "history", "--rollback", token, "--yes")
     assert first(url) == 0.5
     assert "no state as of 12345" in error("cube", "history", "--rollback", "12345")  # before it asks
@@ -400,7 +387,7 @@ def test_history(ok, call, error, url):
 
 def test_history_of_some_datasets(ok, error, url):
     ok("cube", "history", "--keep", "5")
-    append(url, 9.5)
+    append_cell(url)
     seed, enrich = (json.loads(ok("cube", "history", "--json", "--include", n)) for n in ("seed", "enrich"))
     assert seed[-1]["operation"] == "append"
     assert len(enrich) == len(seed) - 1
@@ -414,10 +401,10 @@ def test_history_of_some_datasets(ok, error, url):
 def test_a_copy_onto_itself_deletes_nothing(ok, error, tmp_path, monkeypatch, store):
     """Also if the store has two names."""
     monkeypatch.chdir(tmp_path)
-    before = files(tmp_path / "store")
+    before = files_below(tmp_path / "store")
     target = store.format(tmp_path)
     assert "two different stores" in error("cube", "copy", "--tgt_store", target, "--overwrite", "-y")
-    assert files(tmp_path / "store") == before
+    assert files_below(tmp_path / "store") == before
     ok("cube", "verify")
 
 
@@ -427,15 +414,14 @@ def test_a_copy_that_cannot_start_deletes_nothing(ok, error, tmp_path):
     other = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v2": ["conflict"]})
     replaced = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
     build_cube({"seed": other, "enrich": replaced}, CUBE.copy(index_columns=[]), target)
-    before = files(tmp_path / "other")
+    before = files_below(tmp_path / "other")
     copy = ("cube", "copy", "--tgt_store", "other", "--include", "enrich", "--overwrite", "-y")
     assert "v2" in error(*copy)
-    assert files(tmp_path / "other") == before
+    assert files_below(tmp_path / "other") == before
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """The directory of a module with functions of jobs."""
     (tmp_path / "jobs.py").write_text(
         "def double(df):\n    return df[['x', 'p']].assign(twice=2 * df['v1'])\n\n\nnumber = 5\n"
         "def divide(df):\n    return df[['x', 'p']].assign(n=number // (df['p'].iloc[0] != 'b'))\n"
@@ -451,7 +437,7 @@ def test_compute_changes_and_lineage(ok, error, url, module):
     assert ok(*double, "--columns", "v1").startswith("computed: 4 rows in 2")
     token = ok("cube", "changes").splitlines()[-1].removeprefix("token: ")
     assert json.loads(ok("cube", "changes", "--since", token, "--json")) == {"partitions": [], "token": token}
-    append(url, 9.5)
+    append_cell(url)
     changed = json.loads(ok("cube", "changes", "--since", token, "--json"))
     assert [(row["dataset"], row["change"]) for row in changed["partitions"]] == [("seed", "changed")]
     others = json.loads(ok("cube", "changes", "--since", token, "--exclude", "seed", "--json"))

@@ -293,8 +293,8 @@ def test_explanations_fit_the_terminal(url):
     assert not any("…" in line for line in whole)
 
 
-@pytest.mark.parametrize("options, value, coloured", [([], "", True), ([], "1", False)])
-def test_no_color(wide, monkeypatch, options, value, coloured):
+@pytest.mark.parametrize("value, coloured", [("", True), ("1", False)])
+def test_no_color(wide, monkeypatch, value, coloured):
     monkeypatch.setenv("NO_COLOR", value)
-    lines, _ = show(80, "--store", wide, *options, "wide", "info")
+    lines, _ = show(80, "--store", wide, "wide", "info")
     assert any("\x1b[" in line for line in lines) is coloured

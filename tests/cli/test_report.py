@@ -12,7 +12,7 @@ from kartothek_cube.cli import report
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
-from tests.cli.conftest import CUBE
+from tests.cli.conftest import append_cell
 from tests.support.cubes import memory
 from tests.support.pages import Page
 
@@ -20,8 +20,7 @@ EVIL = "\"'><script>alert(1)</script>&lt;"
 
 
 def test_structure_and_words(ok, url):
-    correction = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]})
-    append_to_cube(correction, CUBE, url)
+    append_cell(url)
     page = ok("cube", "report", "--output", "-")
     parsed = Page(page)
     assert page.lstrip().startswith("<!DOCTYPE html>")
@@ -127,7 +126,6 @@ def test_to_a_file(call, tmp_path):
 
 
 def files(sizes, times=None, partition=None, **keys):
-    """Data files with these sizes, one partition each."""
     sizes, arrays = np.asarray(sizes, dtype=np.int64), {name: pa.array(v) for name, v in keys.items()}
     partition = np.arange(len(sizes)) if partition is None else np.asarray(partition)
     times = np.full(len(sizes), np.nan) if times is None else np.asarray(times, dtype=float)

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
-from tests.cli.conftest import CUBE, Dialogue
+from kartothek_cube.io.eager_cube import build_cube, keep_cube_history
+from tests.cli.conftest import CUBE, Dialogue, append_cell
 
 
 def test_tables_and_statements_from_stdin(ok):
@@ -61,8 +61,7 @@ def test_files(ok, tmp_path):
 def test_as_of(ok, url):
     keep_cube_history(CUBE, url, 5)
     version = json.loads(ok("cube", "history", "--json"))[-1]["version"]
-    more = pd.DataFrame({"x": [9], "d": pd.to_datetime(["2020-01-01"]), "p": ["c"], "v1": [1.0]})
-    append_to_cube(more, CUBE, url)
+    append_cell(url, 9, "c")
     count = ["sql", "SELECT count(*) AS n FROM cube", "-o", "csv"]
     assert ok("cube", *count) == '"n"\n5\n'
     assert ok("cube", *count, "--as-of", str(version)) == '"n"\n4\n'

@@ -1,7 +1,5 @@
 """Disks that are full: each dataset is in its old or its new state, whole."""
 
-import shutil
-
 import pytest
 
 from tests.support import crash
@@ -11,23 +9,16 @@ pytestmark = pytest.mark.slow("each operation, in processes that cannot write fi
 
 @pytest.mark.parametrize("name", sorted(crash.OPERATIONS.keys() - {"delete", "cleanup"}))
 def test_full_disk(name, tmp_path):
-    operation = crash.OPERATIONS[name]
     before = tmp_path / "before"
-    # reading creates no directory
-    before.mkdir()
-    operation.before(crash.Place.below(before))
-    old = crash.contents(crash.Place.below(before))
-    shutil.copytree(before, tmp_path / "after")
-    operation.run(crash.Place.below(tmp_path / "after"))
-    new = crash.contents(crash.Place.below(tmp_path / "after"))
+    old = crash.prepare(name, before)
+    after = crash.copy_place(before, tmp_path / "after")
+    crash.OPERATIONS[name].run(after)
+    new = crash.contents(after)
     sizes = {path.stat().st_size for path in (tmp_path / "after").rglob("*") if path.is_file()}
 
     failed = 0
     for size in (0, *(size - 1 for size in sorted(sizes))):
-        root = tmp_path / "full"
-        shutil.rmtree(root, ignore_errors=True)
-        shutil.copytree(before, root)
-        place = crash.Place.below(root)
+        place = crash.copy_place(before, tmp_path / "full")
         failed += crash.run_on_full_disk(name, place, size)
         crash.check_old_or_new(place, old, new)
     assert failed

@@ -2,12 +2,12 @@
 
 import os
 import random
-import shutil
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.support import crash
+from tests.support.paths import files_below
 
 pytestmark = pytest.mark.slow("kills processes at random moments")
 
@@ -19,21 +19,17 @@ KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "8"))
 @pytest.mark.parametrize("name", crash.OPERATIONS)
 def test_kill(name, tmp_path):
     moments = random.Random(os.environ.get("KARTOTHEK_CUBE_SEED"))
-    operation = crash.OPERATIONS[name]
     before = tmp_path / "before"
-    # reading creates no directory
-    before.mkdir()
-    operation.before(crash.Place.below(before))
-    old = crash.contents(crash.Place.below(before))
+    old = crash.prepare(name, before)
     seconds = 60.0
     for _ in range(3):
-        seconds = min(seconds, crash.duration(name, _fresh(before, tmp_path / "calm")))
+        seconds = min(seconds, crash.duration(name, crash.copy_place(before, tmp_path / "calm")))
     new = crash.contents(crash.Place.below(tmp_path / "calm"))
 
     killed = 0
     for _ in range(50 * KILLS):
         root = tmp_path / "killed"
-        place = _fresh(before, root)
+        place = crash.copy_place(before, root)
         moment = moments.uniform(0, 1.2 * seconds)
         if crash.run_and_kill(name, place, moment):
             killed += 1
@@ -43,18 +39,8 @@ def test_kill(name, tmp_path):
         for path in root.rglob("*.parquet"):
             pq.read_metadata(path)
         crash.check_old_or_new(place, old, new)
-        assert _files(root / "store") == crash.tracked(crash.CUBE, place.store)
-        assert _files(root / "other") == crash.tracked(crash.COPY, place.other)
+        assert files_below(root / "store") == crash.tracked(crash.CUBE, place.store)
+        assert files_below(root / "other") == crash.tracked(crash.COPY, place.other)
         if killed == KILLS:
             break
     assert killed == KILLS
-
-
-def _fresh(before, root):
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(before, root)
-    return crash.Place.below(root)
-
-
-def _files(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

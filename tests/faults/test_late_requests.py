@@ -45,7 +45,6 @@ def store(world):
 
 
 def call(world, hook, operation, *args, **kwargs):
-    """Run an operation with its requests through a hook; returns its error."""
     world.hook = hook
     try:
         operation(*args, ModelStore(world, 0), **kwargs)

@@ -101,7 +101,7 @@ def _numbers(writers):
 def test_engines_append_to_one_cube(store, engine):
     race.build((store, 900_000))
     race.extend(store)
-    driver = _driver(engine)
+    driver = importlib.import_module("tests.support.cube_facades").open_facade(engine)
 
     def append(number):
         seed = race.rows(number, number % 3)
@@ -117,9 +117,3 @@ def test_engines_append_to_one_cube(store, engine):
     assert sorted(df.x[df.x < 900_000]) == [*range(5), *range(1000, 1020)]
     assert (df.v1 == df.v2)[df.x < 900_000].all()
     check_integrity(lazy_store(store), race.CUBE)
-
-
-def _driver(engine):
-    if engine == "spark":
-        return importlib.import_module("tests.support.facade_spark").Spark()
-    return importlib.import_module("tests.support.cube_facades").FACADES[engine]()

@@ -29,7 +29,6 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Directory of a cube whose files are packed."""
     root = tmp_path_factory.mktemp("packed")
     cube = Cube(["id"], ["p"], "cube")
     build_cube(ROWS, cube, f"hfs://{root}")

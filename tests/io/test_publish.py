@@ -48,6 +48,7 @@ from kartothek_cube.io_components.publication.delta_log import read_log
 from kartothek_cube.serialization import CsvSerializer
 from tests.support.crash import stores_after_faults
 from tests.support.cubes import memory, snapshot
+from tests.support.paths import files_below
 from tests.support.servers import s3_url
 from tests.support.stores import CountingStore, FaultyStore, MinimalStore, Same
 
@@ -55,7 +56,6 @@ CUBE = api.Cube(["x"], ["p"], "cube")
 
 
 def on_disk(store, directory: Path) -> Path:
-    """The files of any store as a directory, where readers of tables find them."""
     for key in store.keys():
         file = directory / key
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,6 @@ def rows(table: DeltaTable | Path, order: str = "x") -> list[dict]:
 
 
 def iceberg(path: Path) -> str:
-    """The Iceberg table of a dataset."""
     return f"{path}/_delta_log/_iceberg"
 
 
@@ -116,10 +115,6 @@ def column(table: DeltaTable | Path, name: str = "x") -> list:
     return [row[name] for row in rows(table)]
 
 
-def files_below(path: Path) -> set[str]:
-    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-
-
 def logs(store_or_path) -> list[str]:
     keys = files_below(store_or_path) if isinstance(store_or_path, Path) else store_or_path.keys()
     return [key for key in keys if "_delta_log" in key]
@@ -141,7 +136,6 @@ def problems(store) -> list[str]:
 
 @pytest.fixture
 def published(url):
-    """The URL of a store with a cube of two rows, which is published."""
     build_published(url)
     return url
 

@@ -15,9 +15,10 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.publication import delta_log, iceberg, table
 from tests.io import test_publish as delta
-from tests.io.test_publish import CUBE, build_published, files_below, plain, seed, store_published
+from tests.io.test_publish import CUBE, build_published, plain, seed, store_published
 from tests.support.crash import stores_after_faults
 from tests.support.cubes import memory, snapshot
+from tests.support.paths import files_below
 from tests.support.stores import Same
 
 

@@ -4,7 +4,7 @@ import multiprocessing
 import random
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pandas as pd
 import pytest
@@ -60,21 +60,26 @@ def count_mixed(store, reader: str, answers: int) -> int:
     return sum(is_mixed(READERS[reader](store)) for _ in range(answers))
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("kind", STORES)
-def test_answers_beside_writers(tmp_path, kind, reader):
-    store = STORES[kind](tmp_path)
+@contextmanager
+def two_writers(store):
     api.build_cube(data(0), CUBE, store)
     writers = [FORKS.Process(target=write, args=(store, n * 1000)) for n in (1, 2)]
     for writer in writers:
         writer.start()
     try:
-        with FORKS.Pool(2) as readers:
-            assert readers.starmap(count_mixed, [(store, reader, ANSWERS // 2)] * 2) == [0, 0]
+        yield
         assert all(writer.is_alive() for writer in writers)
     finally:
         for writer in writers:
             writer.kill()
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", STORES)
+def test_answers_beside_writers(tmp_path, kind, reader):
+    store = STORES[kind](tmp_path)
+    with two_writers(store), FORKS.Pool(2) as readers:
+        assert readers.starmap(count_mixed, [(store, reader, ANSWERS // 2)] * 2) == [0, 0]
 
 
 # pyspark with the newest pandas
@@ -82,18 +87,10 @@ def test_answers_beside_writers(tmp_path, kind, reader):
 def test_spark_plans_beside_writers(tmp_path):
     """The driver plans a query, tasks read it later, when writers are some states ahead."""
     store = STORES["local"](tmp_path)
-    api.build_cube(data(0), CUBE, store)
-    writers = [FORKS.Process(target=write, args=(store, n * 1000)) for n in (1, 2)]
-    for writer in writers:
-        writer.start()
-    try:
+    with two_writers(store):
         spark = shared_session()
         for _ in range(ANSWERS // 10):
             assert not is_mixed(api.query_cube_spark(CUBE, store, spark=spark).toPandas())
-        assert all(writer.is_alive() for writer in writers)
-    finally:
-        for writer in writers:
-            writer.kill()
 
 
 def test_answers_beside_writers_in_memory(tmp_path):

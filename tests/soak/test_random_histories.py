@@ -67,7 +67,6 @@ def plain(value: Any) -> Any:
 
 
 def joined(model: Model) -> list[Values]:
-    """The rows of the cube."""
     rows = []
     for cell, payload in model["seed"].rows.items():
         row = dict(zip(model["seed"].keys, cell, strict=True)) | payload
@@ -116,7 +115,6 @@ class History:
         return cells
 
     def choose(self) -> list[str]:
-        """Some datasets that are not computed."""
         names = [name for name in self.model if name != "computed" and self.random.random() < 0.6]
         return names or ["seed"]
 

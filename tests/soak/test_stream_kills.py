@@ -1,11 +1,8 @@
 """Streams whose driver or executors are killed 50 times in the middle of batches; other jobs and faults."""
 
 import itertools
-import os
-import subprocess
-import sys
 
-from tests.support.paths import ROOT
+from tests.io.spark.test_cluster import run_on_cluster
 from tests.support.stream_kills import run_with_kills
 from tests.support.stream_pipeline import POINTS
 
@@ -25,12 +22,4 @@ def test_a_function_of_foreach_batch_survives_kills_of_its_driver(tmp_path):
 
 
 def test_a_stream_and_other_jobs_survive_kills_of_executors():
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/io/spark/on_cluster.py"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KARTOTHEK_CUBE_KILLS": str(KILLS)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-2_000:]
+    run_on_cluster(KARTOTHEK_CUBE_KILLS=str(KILLS))

@@ -91,7 +91,6 @@ def turns_of(metafunc: pytest.Metafunc) -> range:
 
 
 def _own_parameters(item: pytest.Function) -> Iterator[tuple[list[str], list[Sequence[Any]]]]:
-    """Names and values of the parameters of a test."""
     for mark in item.iter_markers("parametrize"):
         names, rows = mark.args[:2]
         names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)

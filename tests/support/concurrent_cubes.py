@@ -237,7 +237,6 @@ def _joined(state: State) -> State:
 
 
 def _query_by_statistics(store: Any) -> State:
-    """What queries see of one state, each of which reads other files."""
     token = api.list_cube_changes(CUBE, store).token
     parts = [observe(store, conditions=api.C("v") == value, as_of=token) for value in range(6)]
     return frozenset().union(*(part[0] for part in parts if part is not None)), None
@@ -256,7 +255,6 @@ def _read_pinned(store: Any) -> None:
 
 
 def observe(store: Any, **arguments: Any) -> State:
-    """What one query of all datasets sees."""
     if not api.discover_datasets_unchecked("c", store):
         return None
     try:
@@ -370,7 +368,6 @@ def _published(store: Any) -> State:
 
 
 def _publishing(store: Any) -> State:
-    """A cube that each commit publishes."""
     api.build_cube(seed(OLD), CUBE, store)
     api.publish_cube(CUBE, store, on_commit=True)
     return _built(None, OLD)
@@ -400,7 +397,6 @@ def _computed(store: Any) -> State:
 
 
 def _staged(store: Any) -> State:
-    """A cube of two datasets, with a staged append to both."""
     state = _extended_cube(store)
     _STAGED["write"] = api.append_to_cube(both(MORE), CUBE, store, publish=False)
     return state
@@ -593,7 +589,6 @@ def expected(
 
 
 def is_open(error: BaseException | None) -> bool:
-    """Whether an operation may or may not have had its effect."""
     return isinstance(error, Crash | UnknownOutcomeError)
 
 

@@ -93,7 +93,6 @@ _REFUSALS = (ConcurrentWriteError, ValueError)
 
 
 def observe(store: Any) -> Any:
-    """Columns and rows that a query sees."""
     [df] = api.query_cube(CUBE, store)
     columns = [name for name in df.columns if name not in ("x", "p")]
     rows = [(row, [n for n in columns if not pd.isna(row[n])]) for row in df.to_dict("records")]

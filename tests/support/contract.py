@@ -9,7 +9,6 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter
-from types import ModuleType
 from typing import Any
 
 from tests.support.paths import DATA
@@ -21,7 +20,6 @@ Params = Sequence[Mapping[str, Any]]
 
 
 def check_name(module: str, name: str) -> list[str]:
-    """What is wrong with a name of a module, one line each."""
     spec = MODULES[module]["names"][name]
     there = importlib.import_module(module)
     if not hasattr(there, name):
@@ -36,17 +34,12 @@ def check_name(module: str, name: str) -> list[str]:
 def star_exports(module: str) -> list[str]:
     """Names of the contract that ``from module import *`` does not give."""
     there = importlib.import_module(module)
-    exported = set(_exported(there))
+    exported = getattr(there, "__all__", [name for name in vars(there) if not name.startswith("_")])
     return [
         name
         for name, spec in MODULES[module]["names"].items()
         if not spec.get("not_in_star_export") and name not in exported
     ]
-
-
-def _exported(module: ModuleType) -> Sequence[str]:
-    names = [name for name in vars(module) if not name.startswith("_")]
-    return getattr(module, "__all__", names)
 
 
 def _check_function(where: str, obj: Any, spec: Mapping[str, Any]) -> Iterator[str]:

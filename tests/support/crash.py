@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -54,30 +55,25 @@ class Place:
 
 
 def cells(p: int, start: int = 0, **payload: object) -> pd.DataFrame:
-    """Twenty cells of one partition; the payload is constant."""
     x = pd.RangeIndex(start, start + 20).to_numpy() + 1000 * p
     return pd.DataFrame({"x": x, "p": p, **payload})
 
 
 def seed(p: int, start: int = 0, v1: object = 1) -> pd.DataFrame:
-    """Cells of the seed, with an index column."""
     df = cells(p, start, v1=v1)
     return df.assign(i1=df["x"] % 3)
 
 
 def build(place: Place) -> None:
-    """Build a cube of one dataset."""
     api.build_cube(pd.concat([seed(0), seed(1), seed(2)]), CUBE, place.store)
 
 
 def build_two(place: Place) -> None:
-    """Build a cube and extend it."""
     build(place)
     api.extend_cube({"extra": pd.concat([cells(0, v2=2), cells(1, v2=2)])}, CUBE, place.store)
 
 
 def litter(place: Place) -> None:
-    """Leave files behind that no dataset refers to."""
     build_two(place)
     api.remove_partitions(CUBE, place.store, api.C("p") == 0)
     api.append_to_cube(seed(0), CUBE, place.store)
@@ -90,7 +86,6 @@ def overwrite(place: Place) -> None:
 
 
 def append(place: Place) -> None:
-    """Append to two datasets."""
     data = {"seed": pd.concat([seed(0, 50), seed(1, 50)]), "extra": cells(1, 50, v2=3)}
     api.append_to_cube(data, CUBE, place.store)
 
@@ -120,6 +115,21 @@ OPERATIONS = {
     "cleanup": Operation(litter, lambda at: api.cleanup_cube(CUBE, at.store)),
 }
 
+
+def prepare(name: str, root: Path) -> dict[str, list[tuple]]:
+    """Make a directory with stores as they are before an operation; their contents."""
+    # reading creates no directory
+    root.mkdir()
+    OPERATIONS[name].before(Place.below(root))
+    return contents(Place.below(root))
+
+
+def copy_place(before: Path, root: Path) -> Place:
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(before, root)
+    return Place.below(root)
+
+
 # in a process of its own -------------------------------------------------------------------------
 
 
@@ -141,7 +151,6 @@ def run_and_kill(name: str, place: Place, seconds: float) -> bool:
 
 
 def _start(name: str, place: Place) -> Any:
-    """Start an operation in a process of its own, and wait until the process runs."""
     started = _FORKS.Event()
     process = _FORKS.Process(target=_work, args=(name, place, started))
     process.start()
@@ -169,7 +178,6 @@ def run_on_full_disk(name: str, place: Place, size: int) -> bool:
 
 
 def duration(name: str, place: Place) -> float:
-    """Seconds that an operation takes in a process of its own that runs."""
     process = _start(name, place)
     begin = time.perf_counter()
     process.join(60)

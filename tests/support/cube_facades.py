@@ -101,7 +101,6 @@ def same(data: Any) -> Any:
 
 
 def compute(item: Any) -> Any:
-    """Compute a lazy result."""
     return item.compute(scheduler=SCHEDULER)
 
 
@@ -189,7 +188,6 @@ def frames_of(data: Any) -> Any:
 
 
 def ddf_of(df: pd.DataFrame, npartitions: int = 1) -> Any:
-    """Give a frame as a dask DataFrame of these very types."""
     with dask.config.set({"dataframe.convert-string": False}):
         return dd.from_pandas(df, npartitions=npartitions, sort=False)
 

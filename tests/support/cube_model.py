@@ -103,7 +103,6 @@ class Dataset:
     bits: dict[str, int] = field(default_factory=dict)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Commit rows."""
         self.rows = [*self.rows, *rows]
 
     def remove(self, cube: Cube, literals: Sequence[Literal]) -> None:
@@ -205,12 +204,8 @@ def _cell(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
 
 
 def _visible(cube: Cube, ds: Dataset, cell: Sequence[str], literals: Sequence[Literal]) -> list[Row]:
-    """
-    Give the rows that count: of each cell the one written last, if it meets the conditions.
-
-    Conditions on dimensions come first. They make a difference where dimensions are projected away: what is
-    left of a cell is there if any of its rows meets them.
-    """
+    """Give the rows that count: of each cell the one written last, if it meets the conditions."""
+    # a cell of which dimensions are projected away is there if any of its rows meets those on dimensions
     own = [p for p in literals if p[0] in ds.kinds]
     early = [p for p in own if p[0] in cube.dimension_columns or p[0] in cube.partition_columns]
     late = [p for p in own if p not in early]
@@ -241,7 +236,6 @@ def nullable_type(dtype: str) -> str | None:
 
 
 def compare(found: pd.DataFrame, expected: Answer, number: int) -> str | None:
-    """Say how a frame differs from a group of the answer."""
     rows = expected.groups[number]
     if list(found.columns) != expected.columns:
         return f"columns are {list(found.columns)} instead of {expected.columns}"
@@ -267,7 +261,6 @@ def compare(found: pd.DataFrame, expected: Answer, number: int) -> str | None:
 
 
 def compare_table(found: pa.Table, expected: Answer, number: int) -> str | None:
-    """Say how an Arrow table differs from a group of the answer."""
     rows = expected.groups[number]
     if found.column_names != expected.columns:
         return f"columns are {found.column_names} instead of {expected.columns}"
@@ -285,7 +278,6 @@ def compare_table(found: pa.Table, expected: Answer, number: int) -> str | None:
 
 
 def type_of(expected: Answer, column: str) -> str:
-    """The type of a column of pandas, without nulls."""
     return _with_bits(KINDS[expected.kinds[column]].dtype, expected.bits[column])
 
 

@@ -63,7 +63,6 @@ def rows(frames: list[pd.DataFrame]) -> dict[str, list] | None:
 
 
 def groups(frames: list[pd.DataFrame]) -> list[dict[str, list]]:
-    """Give the columns of each frame of a query."""
     return [as_dict(df) for df in frames]
 
 
@@ -73,7 +72,6 @@ def memory():
 
 
 def filled(content: dict[str, bytes]):
-    """Give a memory store with these blobs."""
     store = memory()
     for key, data in content.items():
         store.put(key, data)
@@ -84,7 +82,6 @@ def filled(content: dict[str, bytes]):
 
 
 def snapshot(store_factory) -> dict[str, bytes]:
-    """Give all keys of a store with their bytes."""
     store = store_factory()
     return {key: store.get(key) for key in store.keys()}
 
@@ -102,12 +99,10 @@ def _header_without_id(data: bytes) -> dict:
 
 
 def keys(store_factory) -> set[str]:
-    """Give all keys of a store."""
     return set(store_factory().keys())
 
 
 def header(store_factory, uuid: str) -> dict:
-    """Give the parsed header of a dataset."""
     return json.loads(store_factory().get(f"{uuid}{HEADER}json"))
 
 
@@ -119,7 +114,6 @@ def edit_header(store_factory, uuid: str, change) -> None:
 
 
 def read_parquet(store_factory, key: str) -> pq.ParquetFile:
-    """Open a Parquet file of a store."""
     return pq.ParquetFile(pa.BufferReader(store_factory().get(key)))
 
 
@@ -164,7 +158,6 @@ def index_of_files(store_factory, uuid: str, column: str) -> dict[object, list[s
 
 
 def index_columns(store_factory, uuid: str) -> set[str]:
-    """Give the columns of a dataset that have a secondary index."""
     return set(header(store_factory, uuid).get("indices", {}))
 
 
@@ -176,7 +169,6 @@ def dataset_ids(store_factory, cube: api.Cube = CUBE) -> set[str]:
 
 
 def check_integrity(store_factory, cube: api.Cube = CUBE) -> None:
-    """Fail unless `check_dataset` accepts all datasets of a cube."""
     for id_ in dataset_ids(store_factory, cube):
         check_dataset(store_factory, f"{cube.uuid_prefix}++{id_}")
 
@@ -242,5 +234,4 @@ def aborts(store_factory, *fragments: str):
 
 
 def check_message(error: BaseException, fragments: tuple[str, ...]) -> None:
-    """Fail unless all fragments are in the text of an error."""
     assert [part for part in fragments if part not in str(error)] == [], str(error)

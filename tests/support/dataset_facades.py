@@ -14,14 +14,11 @@ from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.io import arrow, eager
 from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.dask import bag, delayed
+from tests.support.cube_facades import same
 
 
 def as_arrow(item: Any) -> Any:
     return pa.Table.from_pandas(item) if isinstance(item, pd.DataFrame) else item
-
-
-def same(item: Any) -> Any:
-    return item
 
 
 class Eager:

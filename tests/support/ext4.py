@@ -21,25 +21,13 @@ OPTIONS = ("data=ordered", "noauto_da_alloc", "data=writeback,noauto_da_alloc", 
 
 
 def is_possible() -> bool:
-    """Whether this process may mount file systems on files."""
     if sys.platform != "linux" or os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
         return False
     return all(map(shutil.which, ("mkfs.ext4", "mount", "umount")))
 
 
 class Ext4:
-    """
-    A file system in a directory.
-
-    Parameters
-    ----------
-    image
-        Path of the file that holds it; made if it is not there.
-    folder
-        Where it is mounted.
-    options
-        Options of the mount.
-    """
+    """A file system on a file, which is made if it is not there, mounted in a folder."""
 
     def __init__(self, image: Path, folder: Path, options: str = OPTIONS[0]) -> None:
         self._image, self.folder, self._options = image, folder, options
@@ -50,12 +38,10 @@ class Ext4:
             subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
 
     def mount(self) -> None:
-        """Mount it; what is in the journal is done now."""
         command = ["mount", "-t", "ext4", "-o", f"loop,{self._options}", str(self._image), str(self.folder)]
         subprocess.run(command, check=True)
 
     def unmount(self) -> None:
-        """Unmount it."""
         for _ in range(100):
             if subprocess.run(["umount", str(self.folder)], check=False, capture_output=True).returncode == 0:
                 return
@@ -72,7 +58,6 @@ class Ext4:
 
 
 def cut_power(folder: Path) -> None:
-    """Let the power of the file system that is mounted at a directory fail."""
     # not the one below
     assert os.path.ismount(folder) and os.stat(folder).st_dev != os.stat(folder.parent).st_dev
     descriptor = os.open(folder, os.O_RDONLY)

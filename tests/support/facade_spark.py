@@ -50,13 +50,11 @@ def with_integers(df: Any, cube: Cube | str) -> Any:
 
 
 def concat(frames: list[Any]) -> pa.Table:
-    """Give the rows of several frames as one table."""
     tables = [as_table(frame).replace_schema_metadata(None) for frame in frames]
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 def to_result(df: Any) -> pd.DataFrame:
-    """Give a Spark DataFrame as a frame of the types that eager queries give."""
     table = df.toArrow()
     for position, field in enumerate(table.schema):
         if field.type == pa.decimal128(20, 0):

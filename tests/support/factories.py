@@ -24,7 +24,6 @@ atexit.register(_SERVERS.close)
 
 
 def local(directory: Path) -> StoreFactory:
-    """Give a factory of a store in a directory."""
     return partial(get_store_from_url, f"hfs://{quote(str(directory.absolute()))}?create_if_missing=true")
 
 
@@ -36,12 +35,10 @@ def memory(directory: Path) -> StoreFactory:
 
 
 def open_memory(name: str) -> KeyValueStore:
-    """Give the memory store of that name."""
     return _MEMORY[name]
 
 
 def s3(directory: Path) -> StoreFactory:
-    """Give a factory of a new folder in the small S3 server of this process."""
     return lazy_store(_small_server().url(bucket=f"bucket/{uuid.uuid4().hex}"))
 
 
@@ -54,7 +51,6 @@ def _small_server() -> ObjectServer:
 
 
 def moto(directory: Path) -> StoreFactory:
-    """Give a factory of a new bucket in the moto server of this process."""
     # needs moto
     from tests.support.servers import s3_url
 

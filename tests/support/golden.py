@@ -32,7 +32,6 @@ Frames = list[dict[str, pd.DataFrame]]
 
 
 def check(case: Mapping[str, Any]) -> str | None:
-    """None if a case gives what is expected or also accepted, else what differs."""
     if case["expect"]["kind"] == "error":
         return _check_error(case)
     actual = execute(case)
@@ -54,13 +53,11 @@ def _check_error(case: Mapping[str, Any]) -> str | None:
 
 
 def execute(case: Mapping[str, Any]) -> Any:
-    """Run the operation of a case on its store."""
     store = "hfs://" + quote(str(ROOT / case["store"]))
     return OPERATIONS[case["operation"]](store, case, decode(case["args"]))
 
 
 def compare(actual: Any, expect: Mapping[str, Any]) -> str | None:
-    """None if a result is the expected one, else what differs."""
     if expect["kind"] == "json":
         return compare_json(actual, json.loads((ROOT / expect["file"]).read_text(encoding="utf-8")))
     categorical = expect.get("categorical", ())
@@ -131,7 +128,6 @@ CONDITIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _conditions(triples: Any) -> Any:
-    """Conjunction of ``[column, operator, value]`` triples."""
     conditions = [CONDITIONS[op](api.C(column), value) for column, op, value in triples or ()]
     return functools.reduce(operator.and_, conditions) if conditions else None
 

@@ -243,18 +243,7 @@ class Run:
 
 
 class Scheduler:
-    """
-    Lets one operation take a step at a time: by a schedule, then as long as the current one has steps.
-
-    Parameters
-    ----------
-    schedule
-        The first choices.
-    is_known
-        Asked in each state behind the schedule: whether the run can end there.
-    prefer
-        Asked as well: the operation that takes the next step; None for the one that took the last one.
-    """
+    """Lets one operation take a step at a time: by a schedule, then that of `prefer`, or the last one."""
 
     def __init__(
         self,
@@ -263,6 +252,7 @@ class Scheduler:
         prefer: Callable[[dict[int, Pending]], int | None] = lambda pending: None,
     ) -> None:
         self.schedule = schedule
+        #: asked in each state behind the schedule: whether the run can end there
         self.is_known = is_known
         self.prefer = prefer
         self.run = Run()
@@ -395,19 +385,9 @@ def explore(
     bound: int | None = None,
     faults: tuple[type[BaseException], ...] = (),
 ) -> Iterator[Run]:
-    """
-    Runs that reach all states of some operations.
+    """Runs that reach all states of some operations, each with a fault at most, which has its effect or not.
 
-    Parameters
-    ----------
-    play
-        Plays a scheduler in a new world.
-    limit
-        Runs at most; None for all.
-    bound
-        How often a schedule may switch between operations before one has ended; None for any number.
-    faults
-        Faults of which each run may have one, at any step, which has its effect or not.
+    ``bound`` is how often a schedule may switch between operations before one has ended.
     """
     search = _Search(bound, faults)
     count = 0

@@ -62,18 +62,7 @@ class Answer:
 
 
 class ObjectServer:
-    """
-    One server; every bucket exists, and all have the same blobs.
-
-    Parameters
-    ----------
-    latency
-        Seconds to wait before each answer.
-    page
-        Entries of a listing per answer.
-    conditions
-        What to do about conditional writes: ``obey``, ``ignore``, ``refuse``.
-    """
+    """One server; every bucket exists, all have the same blobs. Conditional writes: obey, ignore, refuse."""
 
     def __init__(self, latency: float = 0.0, page: int = 1000, conditions: str = "obey") -> None:
         self.latency = latency
@@ -265,7 +254,6 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 
 @contextmanager
 def running(**options: Any) -> Iterator[ObjectServer]:
-    """Serve from a thread of this process."""
     from kartothek_cube.core.store import object_store
 
     # the port may be that of an earlier server, which could do less

@@ -31,5 +31,4 @@ class Page(HTMLParser):
         self.text.append(data)
 
     def attributes(self, tag):
-        """Attributes of each tag of a name."""
         return [attrs for name, attrs in self.tags if name == tag]

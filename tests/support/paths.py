@@ -12,7 +12,6 @@ DATA = ROOT / "tests" / "data"
 
 
 def load_script(path: Path) -> Any:
-    """Import a script that is in no package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     # dataclasses look for their module
@@ -27,3 +26,7 @@ def run_python(
     """Run code in a new interpreter, in the directory of the repository."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, check=check, capture_output=True, text=True, cwd=ROOT, **options)
+
+
+def files_below(directory: Path) -> set[str]:
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}

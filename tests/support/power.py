@@ -48,7 +48,6 @@ class Node:
     changes: list[Change] = field(default_factory=list)
 
     def now(self) -> dict[str, Node]:
-        """Give the entries as processes see them."""
         return apply(self.entries, self.changes)
 
 
@@ -61,7 +60,6 @@ class Change(NamedTuple):
 
 
 def apply(entries: dict[str, Node], changes: list[Change]) -> dict[str, Node]:
-    """Give the entries of a directory after changes."""
     entries = dict(entries)
     for change in changes:
         entries.pop(change.old, None)
@@ -90,7 +88,6 @@ class Disk:
         return node
 
     def step(self, event: Event) -> None:
-        """Do what one call did."""
         folder, _, name = event.path.rpartition("/")
         if event.call in ("fsync", "fdatasync"):
             node = self._node(event.path)
@@ -112,15 +109,8 @@ class Disk:
             parent.changes.append(Change(name))
 
     def after_failure(self, lost: str | random.Random) -> Tree:
-        """
-        Give what a power failure leaves.
-
-        Parameters
-        ----------
-        lost
-            Which of the changes that were not flushed: ``"none"``, ``"all"``, ``"contents"`` (files have
-            names, and are empty, as on ext4), or some, by lot.
-        """
+        """What a power failure leaves if "none", "all" or "contents" of the unflushed changes are lost."""
+        # contents: files have names, and are empty, as on ext4
         found: Tree = {}
         lots = lost if isinstance(lost, random.Random) else None
         chance = lots.choice([0.2, 0.5, 0.8, 1]) if lots else float(lost != "all")
@@ -147,16 +137,7 @@ class Disk:
 
 
 class Recording:
-    """
-    What this process does to a directory, by functions of the module ``os``.
-
-    Arrow writes by itself, but to files that were created so, and before they are renamed or flushed.
-
-    Parameters
-    ----------
-    root
-        Path of the directory.
-    """
+    """What this process does to a directory by `os`; Arrow writes before files are renamed or flushed."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
@@ -226,7 +207,6 @@ def _tree(root: str) -> Tree:
 
 
 def write_tree(tree: Tree, root: Path) -> None:
-    """Make a directory of a tree."""
     root.mkdir(parents=True)
     for path, content in tree.items():
         if content is None:

@@ -142,7 +142,6 @@ def contents(root: Path) -> Contents:
 
 
 def _copies(root: Path) -> set[str]:
-    """Give the paths of the copies of older states."""
     return {path.relative_to(root).as_posix() for path in root.rglob("*.state")}
 
 
@@ -164,7 +163,6 @@ class Check:
         self.images = 0
 
     def run(self) -> None:
-        """Do it, without failures."""
         disk = self._root / "disk"
         disk.mkdir(parents=True)
         for step in self._operation.before:
@@ -230,7 +228,6 @@ class Check:
 
 
 def clean(root: Path, found: Contents) -> None:
-    """Fail unless cleanups leave what can be seen."""
     place = Place.below(root)
     for cube, store in place.cubes():
         api.cleanup_cube(cube, store)
@@ -240,7 +237,6 @@ def clean(root: Path, found: Contents) -> None:
 
 
 def _files(path: str, header: bytes) -> Iterable[str]:
-    """Give the paths of all files that a header names."""
     state, store = json.loads(header), path.rpartition("/")[0]
     for partition in state["partitions"].values():
         for file in partition["files"].values():
@@ -250,25 +246,7 @@ def _files(path: str, header: bytes) -> Iterable[str]:
 
 
 def check_all(name: str, root: Path, lots: int, seed: int) -> int:
-    """
-    Do an operation, and check what power failures at all moments leave of it.
-
-    Parameters
-    ----------
-    name
-        The operation.
-    root
-        An empty directory.
-    lots
-        How often it is drawn by lot what is lost, at each moment; ten times so often after a step.
-    seed
-        For these draws.
-
-    Returns
-    -------
-    int
-        Number of power failures.
-    """
+    """Check what power failures leave at all moments, by lot what is lost; the number of power failures."""
     check = Check(OPERATIONS[name], root)
     check.run()
     draws = random.Random(seed)

@@ -49,25 +49,7 @@ def _work(name: str, folder: Path, done: Any, last: int) -> None:
 
 
 def run(name: str, folder: Path, *, last: int = 0, seconds: float = 0) -> int:
-    """
-    Run an operation until the power fails.
-
-    Parameters
-    ----------
-    name
-        The operation.
-    folder
-        Where the file system is mounted.
-    last
-        The power fails when this step has been acknowledged; 0: after some time.
-    seconds
-        This time.
-
-    Returns
-    -------
-    int
-        Number of steps that had been acknowledged before.
-    """
+    """Run an operation until the power fails, after step `last` or some time; the acknowledged steps."""
     done = _FORKS.Value("i", 0)
     process = _FORKS.Process(target=_work, args=(name, folder, done, last))
     process.start()

@@ -94,7 +94,6 @@ def like(cell: Any, value: Any) -> Any:
 
 
 def matches(cell: Any, op: str, value: Any) -> bool:
-    """The meaning of a literal, in Python."""
     cell = plain(cell)
     if op in ("in", "not in"):
         members = [like(cell, plain(item)) for item in value]

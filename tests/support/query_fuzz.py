@@ -78,7 +78,6 @@ ARROW = {
 
 @contextmanager
 def lower_thresholds(draw: random.Random) -> Iterator[None]:
-    """Lower some of the constants within the block."""
     chosen = {}
     if draw.random() < 0.8:
         chosen = {name: draw.choice(values) for name, values in THRESHOLDS.items() if draw.random() < 0.4}
@@ -219,7 +218,6 @@ class FuzzedCube:
         ]
 
     def draw_value(self, ds: cube_model.Dataset, column: str) -> Any:
-        """Draw a value of a payload column."""
         values = cube_model.KINDS[ds.kinds[column]].values
         required = column in ds.partition_on or column in self.cube.index_columns
         if not required and self.draw.random() < 0.15:
@@ -230,7 +228,6 @@ class FuzzedCube:
 
 
 def make_cube(draw: random.Random, store: Callable[[], Any]) -> FuzzedCube:
-    """Draw a cube and the columns of its datasets; nothing is written yet."""
     large = draw.random() < 0.02
     odd = draw.choice([0, 0, 0.5])
     x, y, z, p, q, *free = (c + draw.choice(ENDINGS) if draw.random() < odd else c for c in NAMES)
@@ -294,7 +291,6 @@ def make_dataset(fuzzed: FuzzedCube, name: str, free: list[str]) -> cube_model.D
 
 
 def build(fuzzed: FuzzedCube) -> None:
-    """Build the cube, with all datasets or some of them, then add the others."""
     names = list(fuzzed.datasets)
     fuzzed.draw.shuffle(names)
     at_once = [name for name in names if name == "seed" or fuzzed.draw.random() < 0.7]
@@ -322,7 +318,6 @@ def index_more(fuzzed: FuzzedCube) -> None:
 
 
 def change(fuzzed: FuzzedCube) -> None:
-    """Append, update, remove, compact, or replace a dataset."""
     draw, cube, datasets = fuzzed.draw, fuzzed.cube, fuzzed.datasets
     names = draw.sample(list(datasets), draw.randint(1, len(datasets)))
     literals = [
@@ -361,7 +356,6 @@ def change(fuzzed: FuzzedCube) -> None:
 
 
 def make_query(fuzzed: FuzzedCube) -> cube_model.Query:
-    """Draw a query; few are refused."""
     draw, cube = fuzzed.draw, fuzzed.cube
     names = None
     if draw.random() < 0.25:
@@ -397,7 +391,6 @@ def make_query(fuzzed: FuzzedCube) -> cube_model.Query:
 
 
 def make_literal(fuzzed: FuzzedCube, column: str, kinds: dict[str, str]) -> cube_model.Literal:
-    """Draw a condition on a column."""
     draw = fuzzed.draw
     values = fuzzed.pools.get(column) or cube_model.KINDS[kinds[column]].values
     if kinds[column] == "null":
@@ -430,7 +423,6 @@ def vary_value(draw: random.Random, value: Any) -> Any:
 
 
 def make_condition(draw: random.Random, literal: cube_model.Literal) -> Condition:
-    """Make the condition of a literal."""
     column, op, value = literal
     if op == "in":
         return C(column).isin(draw.choice([list, tuple])(vary_value(draw, v) for v in value))
@@ -440,7 +432,6 @@ def make_condition(draw: random.Random, literal: cube_model.Literal) -> Conditio
 
 
 def make_arguments(fuzzed: FuzzedCube, query: cube_model.Query) -> dict[str, Any]:
-    """Make the arguments of a query, in any of their forms."""
     draw = fuzzed.draw
     conditions: Any = [make_condition(draw, literal) for literal in query.literals]
     form = draw.random()
@@ -552,7 +543,6 @@ def check_query(fuzzed: FuzzedCube, query: cube_model.Query, counts: Counter[str
 
 
 def run(name: str, kwargs: dict[str, Any], asked: list[str]) -> list[Any]:
-    """Run a query on a façade."""
     if name in FACADES:
         return FACADES[name]().query_cube(**kwargs)
     if name == "columns":
@@ -561,7 +551,6 @@ def run(name: str, kwargs: dict[str, Any], asked: list[str]) -> list[Any]:
 
 
 def compare_all(name: str, found: list[Any], expected: cube_model.Answer, asked: Sequence[str]) -> str | None:
-    """Say how the frames differ from the groups of the answer."""
     if name == "packs":
         return compare_packs(found, expected)
     if len(found) != len(expected.groups):
@@ -588,7 +577,6 @@ def compare_meta(ddf: Any, expected: cube_model.Answer) -> str | None:
 
 
 def overwrite(df: pd.DataFrame) -> None:
-    """Write to the memory of a frame."""
     for column in df.columns:
         if isinstance(df[column].dtype, np.dtype) and df[column].dtype.kind in "iuf":
             df.loc[:, column] = df[column].to_numpy()[::-1].copy()

@@ -52,7 +52,6 @@ def _append_row(store: str, number: int) -> None:
 
 
 def append_cells(job: tuple[str, int, int]) -> int:
-    """Append to two datasets of the cube, one cell a time."""
     store, first, times = job
     return sum(_refused(_append_cell, store, number) for number in range(first, first + times))
 
@@ -63,7 +62,6 @@ def _append_cell(store: str, number: int) -> None:
 
 
 def remove_and_refill(job: tuple[str, int, int]) -> int:
-    """Replace one partition of the cube, again and again."""
     store, p, times = job
     return sum(_refused(_replace, store, p) for _ in range(times))
 
@@ -74,13 +72,11 @@ def _replace(store: str, p: int) -> None:
 
 
 def build_indices(job: tuple[str, int]) -> int:
-    """Build an index of the dataset, again and again."""
     store, times = job
     return sum(_refused(dataset.build_dataset_indices, store, DATASET, ["v1"]) for _ in range(times))
 
 
 def collect_garbage(job: tuple[str, int, Any]) -> int:
-    """Collect the garbage of the dataset, again and again."""
     store, times, retention = job
     for _ in range(times):
         dataset.garbage_collect_dataset(dataset_uuid=DATASET, store=store, retention=retention)
@@ -88,7 +84,6 @@ def collect_garbage(job: tuple[str, int, Any]) -> int:
 
 
 def clean_up(job: tuple[str, int, Any]) -> int:
-    """Clean up the cube, again and again."""
     store, times, retention = job
     for _ in range(times):
         api.cleanup_cube(CUBE, store, retention=retention)
@@ -106,12 +101,10 @@ def build(job: tuple[str, int]) -> str:
 
 
 def extend(store: str) -> None:
-    """Give the cube a second dataset, with one cell."""
     api.extend_cube({"extra": rows(900_000)[["x", "p"]].assign(v2=0)}, CUBE, store)
 
 
 def empty(store: str) -> None:
-    """Remove all partitions of the dataset."""
     scope = [{"p": p} for p in range(3)]
     dataset.update_dataset_from_dataframes([], store, DATASET, delete_scope=scope, partition_on=["p"])
 

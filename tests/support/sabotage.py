@@ -25,12 +25,10 @@ def once(marks: str, name: str) -> bool:
 
 
 def note(marks: str, name: str) -> None:
-    """Leave a mark, whatever others left."""
     Path(marks, f"{name}-{uuid.uuid4().hex}").touch()
 
 
 def notes(marks: str, name: str) -> int:
-    """How many marks were left."""
     return len(list(Path(marks).glob(f"{name}-*")))
 
 

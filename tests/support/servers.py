@@ -52,7 +52,6 @@ def _request(port: int, method: str, path: str, headers: dict[str, str] | None =
 
 @cache
 def s3_port() -> int:
-    """Port of the S3 server of this process."""
     server = _start([sys.executable, str(Path(__file__).with_name("moto_server.py"))])
     assert server.stdout is not None
     return int(server.stdout.readline())
@@ -72,7 +71,6 @@ def s3_url(port: int | None = None, prefix: str = "") -> str:
 
 @cache
 def azure_port() -> int:
-    """Port of the Azure server of this process."""
     folder = Path(sys.prefix) / "azurite"
     installer = ROOT / "tools/install_azurite.py"
     subprocess.run([sys.executable, str(installer), str(folder)], check=True)
@@ -91,7 +89,6 @@ def azure_port() -> int:
 
 
 def azure_url(prefix: str = "") -> str:
-    """URL of a new and empty container."""
     port, container = azure_port(), f"c-{uuid.uuid4().hex}"
     path = f"/{_AZURE_ACCOUNT}/{container}"
     now = datetime.datetime.now(datetime.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")

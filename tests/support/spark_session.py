@@ -42,12 +42,10 @@ def shared_session() -> Any:
 
 
 def files(url: str) -> set[Path]:
-    """All files of a store."""
     return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
 
 
 def xs(df: Any) -> list[int]:
-    """The values of a column x."""
     return sorted(row["x"] for row in df.select("x").collect())
 
 

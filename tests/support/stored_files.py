@@ -28,7 +28,6 @@ def directories(store: Any, uuid: str = "u") -> list[str]:
 
 
 def contents(store: Any, uuid: str = "u", table: str = "table") -> list[dict[str, list[Any]]]:
-    """The columns of all files, in the order of the header."""
     files = [part["files"][table] for part in header(store, uuid)["partitions"].values()]
     return [parquet(store, key).read().to_pydict() for key in files]
 

@@ -46,7 +46,6 @@ class Source:
         keep_cube_history(CUBE, url, 10_000)
 
     def append(self) -> None:
-        """Append two files, which are a batch."""
         start = len(self.rows)
         new = range(start, start + 4)
         append_to_cube(cells(new), CUBE, self.url)

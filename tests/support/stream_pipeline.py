@@ -71,8 +71,6 @@ class FatalWriter(CubeStreamWriter):
 
 
 def fatal_source(kill: Kill) -> type[KartothekCubeDataSource]:
-    """The data source whose streams die."""
-
     class Source(KartothekCubeDataSource):
         workers = 2
 

@@ -56,5 +56,4 @@ def run_in_terminal(
 
 
 def text_of(shown: Shown) -> str:
-    """All that was shown, with the line ends of files."""
     return b"".join(part for _, part in shown).decode().replace("\r\n", "\n")

@@ -1,4 +1,4 @@
-"""What fixtures and comparisons promise: fresh and picklable stores, differences that are found."""
+"""What fixtures, wrappers and comparisons promise: fresh and picklable stores, differences that are found."""
 
 import datetime
 import itertools
@@ -15,8 +15,10 @@ import pytest
 
 from tests.conftest import FACADE_NAMES
 from tests.support import power
+from tests.support.cubes import filled
 from tests.support.factories import STORES
 from tests.support.paths import ROOT
+from tests.support.stores import Died, FaultyStore
 from tests.support.values import compare_frames, compare_json, decode, encode
 
 
@@ -35,6 +37,19 @@ def test_forks_do_not_wait_for_a_server(tmp_path):
     STORES["s3"](tmp_path)
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.map_async(abs, [-1]).get(timeout=10) == [1]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_process_that_died_sends_no_more_requests(after):
+    store = filled({"d/f": b"1"})
+    wrapper = FaultyStore(store).die("put", at=2, key="metadata", after=after)
+    wrapper.put("a.metadata", b"")
+    wrapper.put("b", b"")
+    for method, *arguments in (("put", "c.metadata", b""), ("put", "d", b""), ("get", "b"), ("delete", "b")):
+        with pytest.raises(Died):
+            getattr(wrapper, method)(*arguments)
+    assert len(wrapper.happened) == 1
+    assert sorted(store.keys()) == ["a.metadata", "b", *["c.metadata"] * after, "d/f"]
 
 
 def test_every_facade_has_a_name_for_the_command_line():

@@ -33,7 +33,6 @@ DECODERS = {
 
 
 def decode(obj: Any) -> Any:
-    """Python value of a JSON value."""
     if isinstance(obj, list):
         return [decode(x) for x in obj]
     if isinstance(obj, dict):
@@ -103,7 +102,6 @@ def canon(val: Any) -> Any:
 
 
 def column_values(series: pd.Series) -> list[Any]:
-    """Canonical values of a column."""
     values = list(map(canon, series))
     if isinstance(series.dtype, pd.CategoricalDtype):
         return [value and ("categorical", value) for value in values]

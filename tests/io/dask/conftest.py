@@ -9,6 +9,12 @@ from tests.support.stores import Same, UnpicklableStore, Wrapped
 
 
 @pytest.fixture
+def store():
+    """A factory of an empty store in memory."""
+    return Same.of(memory())
+
+
+@pytest.fixture
 def built():
     """A store, which cannot be pickled, with a cube of two datasets, a dataset, and leftovers of both."""
     factory = Same.of(memory())

@@ -17,15 +17,10 @@ from kartothek_cube.io.dask import dataframe
 from kartothek_cube.io_components import dataset_read
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_facades import ddf_of
-from tests.support.cubes import as_dict, file_keys, files, frame, memory, read_parquet
+from tests.support.cubes import as_dict, file_keys, files, frame, read_parquet
 from tests.support.stores import CountingStore, Same
 
 DATE, STAMP = datetime.date, pd.Timestamp
-
-
-@pytest.fixture
-def store():
-    return Same.of(memory())
 
 
 def compute(lazy):
@@ -50,7 +45,6 @@ DF = frame(
 
 @pytest.fixture
 def stored(store):
-    """A store with a dataset of two partitions and an index."""
     eager.store_dataframes_as_dataset(store, "u", [DF], partition_on="p", secondary_indices="i1")
     return store
 

@@ -39,12 +39,10 @@ def store(tmp_path):
 
 
 def load(p: int) -> dict[str, pd.DataFrame]:
-    """Give two datasets of one partition."""
     return {"seed": frame(x=[0, 1], p=p, v1=[p, -p]), "enrich": frame(x=[0, 1], p=p, v2=["a", None])}
 
 
 def load_and_die(p: int, marker: Path) -> dict[str, pd.DataFrame]:
-    """Kill the process of partition 5, once."""
     if p == 5 and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -151,7 +149,6 @@ def test_an_error_of_a_task_reaches_the_user(client, store):
 
 
 def threads_of_polars(store) -> int:
-    """Query a cube, which imports Polars, and count its threads."""
     api.query_cube(CUBE, store)
     import polars
 

@@ -28,7 +28,6 @@ def fail(_item):
 
 
 def load(p):
-    """Give the input of one task: two datasets of a cube."""
     return {"seed": frame(x=[0, 1], p=[p, p], v1=[p, p]), "enrich": frame(x=[0, 1], p=[p, p], v2=[p, p])}
 
 
@@ -49,7 +48,6 @@ def new_ddf_of(n, function):
 
 
 def frames_of(n, function=load):
-    """The input of writes of a dataset."""
     return [item["seed"] for item in delayed_of(n, function)]
 
 
@@ -127,11 +125,8 @@ def test_building_a_graph_computes_and_writes_nothing(built, lazy):
 
     with unchanged(built), dask.config.set(scheduler=never):
         lazy(built)
-
-
-@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
-def test_input_is_not_looked_at_before_it_is_computed(built, lazy):
-    lazy(built, f=fail)
+        if lazy in WRITES.values():
+            lazy(built, f=fail)
 
 
 @pytest.mark.parametrize("lazy", OTHERS.values(), ids=OTHERS)

@@ -171,10 +171,9 @@ def test_a_copy_takes_what_came_to_the_source_after_its_graph_was_built(built):
 
 
 @pytest.mark.parametrize("driver", [Delayed, LargeBag, DataFrame], ids=lambda cls: cls.name)
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_results_do_not_depend_on_the_scheduler(monkeypatch, driver, scheduler):
-    monkeypatch.setattr("tests.support.cube_facades.SCHEDULER", scheduler)
-    store, cells = Same.of(memory()), list(range(60))
+def test_results_of_threads_are_those_of_the_eager_facade(monkeypatch, store, driver):
+    monkeypatch.setattr("tests.support.cube_facades.SCHEDULER", "threads")
+    cells = list(range(60))
     data = {
         "seed": frame(x=cells, p=[0, 1, 2] * 20, v1=cells),
         "enrich": frame(x=cells[:9], p=[0, 1, 2] * 3, v2=cells[:9]),

@@ -29,11 +29,6 @@ def write(store, data, **kwargs):
 
 
 @pytest.fixture
-def store():
-    return Same.of(cubes.memory())
-
-
-@pytest.fixture
 def built(store):
     """A store with a cube of three datasets, which counts calls."""
     cubes.build(
@@ -170,13 +165,6 @@ def test_cells_of_several_partitions_of_the_input_may_be_equal(store):
         assert result["x"].tolist() == [0]
 
 
-def test_shuffled_datasets_without_partition_columns(store):
-    whole = ddf_of(cubes.frame(x=[0, 1, 2, 3], v2=[1, 2, 3, 4]), 4)
-    data = {"seed": ddf_of(cubes.frame(x=[0, 1], p=[0, 1])), "whole": whole}
-    write(store, data, shuffle=True, partition_on={"whole": []})
-    assert len(cubes.file_keys(store, "cube++whole")) == 1
-
-
 def test_a_shuffled_dataset_without_rows_is_refused(store):
     ddf = ddf_of(cubes.frame(x=[0, 1], p=[0, 1], v1=[1, 2]))
     with pytest.raises(RuntimeError, match="empty datasets: seed"):
@@ -186,8 +174,6 @@ def test_a_shuffled_dataset_without_rows_is_refused(store):
 @pytest.mark.parametrize(
     "arguments, fragment",
     [
-        ({"num_buckets": None}, "None"),
-        ({"num_buckets": 0}, "0"),
         ({"num_buckets": 1.5}, "1.5"),
         ({"bucket_by": ["v1", "b", "a"]}, "a, b"),
     ],

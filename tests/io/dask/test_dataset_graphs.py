@@ -135,8 +135,7 @@ def test_reads_and_writes_through_a_factory(built):
 
 
 @pytest.mark.parametrize("elements, partitions", [(0, 1), (1, 1), (100, 100), (101, 51), (400, 200)])
-def test_elements_per_partition_of_a_bag(elements, partitions):
-    store = Same.of(memory())
+def test_elements_per_partition_of_a_bag(store, elements, partitions):
     df = frame(x=range(max(elements, 1)), p=range(max(elements, 1)))
     eager.store_dataframes_as_dataset(store, "u", [df], partition_on="p")
     predicates = [[("p", "<", elements)]]
@@ -146,8 +145,7 @@ def test_elements_per_partition_of_a_bag(elements, partitions):
 
 
 @pytest.mark.parametrize("read", [delayed.read_dataset_as_delayed, bags.read_dataset_as_dataframe_bag])
-def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
-    store = Same.of(memory())
+def test_categories_of_indexed_columns_are_those_of_the_dataset(store, read):
     df = frame(a=["v", "u"], b=["y", "x"], c=["s", "r"], d=[2, 1])
     eager.store_dataframes_as_dataset(store, "u", [df], partition_on="a", secondary_indices=["b", "d"])
     frames = dask.compute(read("u", store, categoricals=["a", "b", "c", "d"]), scheduler="sync")[0]

@@ -27,7 +27,6 @@ def session():
 
 @pytest.fixture
 def spark(session):
-    """The session, in the time zone of Tokyo."""
     before = session.conf.get("spark.sql.session.timeZone")
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     yield session
@@ -42,6 +41,5 @@ def jvm(spark):
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """URL of an empty store."""
     (tmp_path / "store").mkdir()
     return f"hfs://{tmp_path / 'store'}"

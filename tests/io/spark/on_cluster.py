@@ -22,7 +22,6 @@ from pyspark.sql.functions import col
 from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
 from tests.support import sabotage
@@ -89,12 +88,6 @@ def spark(tmp_path_factory):
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    (tmp_path / "store").mkdir()
-    return f"hfs://{tmp_path / 'store'}"
-
-
-@pytest.fixture
 def marks(tmp_path: Path) -> str:
     (tmp_path / "marks").mkdir()
     return str(tmp_path / "marks")
@@ -136,7 +129,6 @@ def check_whole(url: str, xs) -> None:
 
 
 def through(function, df):
-    """Rows of a frame as a function passes them on, in tasks of whole partitions."""
     with no_pandas_warnings():
         return df.repartition(TASKS, "p").mapInArrow(function, df.schema)
 
@@ -163,12 +155,6 @@ def test_a_pipeline(spark, url):
         sum(-x if x % 8 == 1 else x for x in xs),
         sum(2 * x for x in xs if x < N),
     )
-
-
-def test_errors_of_tasks_are_those_of_the_library(spark, url):
-    with pytest.raises(DuplicateCellsError, match="p=1, x=1"):
-        api.build_cube_from_spark(create_frame(pa.concat_tables([rows(), rows().slice(1, 1)])), CUBE, url)
-    assert data_files(url) == set()
 
 
 # tasks that fail, hang or die -------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ def catalog(spark, url):
 
 @pytest.fixture
 def built(url) -> str:
-    """URL of a store with a cube of four rows."""
     api.build_cube(cells(range(4)), CUBE, url)
     return url
 
@@ -158,35 +157,6 @@ def test_options_of_a_query_are_added_to_those_of_the_table(spark, built, catalo
     name = catalog()
     assert xs(spark.sql(f"SELECT x FROM {name} WITH (conditions 'x >= 2')")) == [2, 3]
     assert xs(spark.read.option("conditions", "x >= 3").table(name)) == [3]
-
-
-@pytest.mark.parametrize("form", ["versionAsOf", "timestampAsOf"])
-def test_points_in_time_have_the_names_of_spark(spark, built, form):
-    api.keep_cube_history(CUBE, built, 5)
-    before = api.list_cube_history(CUBE, built)[-1]
-    api.remove_partitions(CUBE, built, api.C("p") == 1)
-    value = before.version if form.lower() == "versionasof" else before.time.isoformat()
-    read = spark.read.format("kartothek_cube").options(store=built, cube="cube")
-    assert xs(read.load()) == [0, 2] and xs(read.option(form, value).load()) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "options, fragment",
-    [
-        ({"versionAsOf": "new"}, "'versionAsOf' is a whole number, got 'new'"),
-        ({"versionAsOf": "99"}, "there is no state as of 99"),
-        ({"timestampAsOf": "yesterday"}, "point in time such as"),
-        (
-            {"versionAsOf": "1", "timestampAsOf": "2020-01-01"},
-            "one of the options versionAsOf, timestampAsOf",
-        ),
-        ({"version_as_of": "1"}, "unknown option version_as_of; did you mean versionAsOf?"),
-    ],
-)
-def test_wrong_points_in_time_are_named(spark, built, options, fragment):
-    with pytest.raises(AnalysisException) as caught:
-        spark.read.format("kartothek_cube").options(store=built, cube="cube", **options).load().printSchema()
-    assert fragment in str(caught.value) and "Traceback" not in str(caught.value)
 
 
 def test_one_table_per_dataset(spark, url, catalog):

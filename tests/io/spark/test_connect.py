@@ -148,7 +148,6 @@ def installed(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, installed) -> Iterator[str]:
-    """URL of a Connect server."""
     directory = tmp_path_factory.mktemp("server")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -2,12 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as st
 from storefact import get_store_from_url
@@ -15,7 +15,7 @@ from storefact import get_store_from_url
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import DuplicateCellsError, MissingFileError, MultiTableCommitAborted
 from kartothek_cube.io.spark import create_frame
-from tests.support.cubes import header
+from tests.support.cubes import file_keys, read_parquet
 from tests.support.spark_session import files
 
 CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
@@ -197,13 +197,9 @@ def test_files_are_as_eager_ones(frame, built, tmp_path):
     api.build_cube(seed(), CUBE, other)
 
     def content(url):
-        part = header(lambda: get_store_from_url(url), "cube++seed")["partitions"]
-        keys = {label.split("/")[0]: item["files"]["table"] for label, item in part.items()}
-        read = {
-            label: pq.ParquetFile(pa.BufferReader(get_store_from_url(url).get(key)))
-            for label, key in keys.items()
-        }
-        return {label: (file.schema_arrow, file.read()) for label, file in read.items()}
+        keys = file_keys(partial(get_store_from_url, url), "cube++seed")
+        read = {label: read_parquet(partial(get_store_from_url, url), key) for label, key in keys.items()}
+        return {label.split("/")[0]: (file.schema_arrow, file.read()) for label, file in read.items()}
 
     assert content(built) == content(other)
     assert api.query_cube_arrow(CUBE, built) == api.query_cube_arrow(CUBE, other)
@@ -223,21 +219,10 @@ def test_large_partitions_become_several_files(spark, url, limit):
     data = pa.table({"x": list(range(12)), "y": [0] * 12, "p": [0] * 10 + [1, 2], "v1": list(range(12))})
     cube = CUBE.copy(index_columns=[])
     api.build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=limit)
-    store = get_store_from_url(url)
-    sizes = {
-        label: pq.ParquetFile(pa.BufferReader(store.get(part["files"]["table"]))).metadata.num_rows
-        for label, part in header(lambda: store, "cube++seed")["partitions"].items()
-    }
-    assert max(sizes.values()) <= limit and len(sizes) >= 2 + 10 / limit
+    store = partial(get_store_from_url, url)
+    sizes = [read_parquet(store, key).metadata.num_rows for key in file_keys(store, "cube++seed").values()]
+    assert max(sizes) <= limit and len(sizes) >= 2 + 10 / limit
     assert api.query_cube_arrow(cube, url)[0].select(data.column_names) == data
-
-
-def test_large_datasets_without_partitions_become_several_files(spark, url, built):
-    data = create_frame(pa.table({"x": list(range(12)), "v2": list(range(12))}))
-    api.extend_cube_from_spark({"all": data}, CUBE, built, partition_on={"all": []}, max_rows_per_file=5)
-    assert api.collect_stats_spark(CUBE, built)["all"]["files"] >= 3
-    found = rows(api.query_cube_spark(CUBE, built, payload_columns=["v2"]))
-    assert [row["v2"] for row in found] == list(range(12))
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2])
@@ -263,18 +248,6 @@ def test_nulls_are_an_error_of_the_library(spark, built):
     with pytest.raises(ValueError, match='NULL-values in dimension column "x" of dataset "seed"') as caught:
         api.append_to_cube_from_spark(create_frame(data), CUBE, built)
     assert type(caught.value) is ValueError
-    assert files(built) == before
-
-
-def test_nothing_is_left_when_the_commit_fails(frame, built, monkeypatch):
-    before = files(built)
-
-    def fail(*_):
-        raise ConnectionError("the store is gone")
-
-    monkeypatch.setattr("kartothek_cube.io_components.write.write_commit.commit_change", fail)
-    with pytest.raises(ConnectionError):
-        api.append_to_cube_from_spark(frame, CUBE, built)
     assert files(built) == before
 
 

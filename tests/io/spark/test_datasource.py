@@ -82,6 +82,10 @@ def rows(df) -> list[tuple]:
 def test_a_read_is_the_query(spark, cube_url):
     df = load(spark, cube_url)
     assert df.schema == api.query_cube_spark(CUBE, cube_url).schema
+    assert df.schema.simpleString() == (
+        "struct<b:boolean,d:date,dec:decimal(10,2),f:double,l:array<bigint>,n:string,p:string,s:string,"
+        "u:decimal(20,0),v:bigint,x:bigint,y:timestamp_ntz,z:timestamp>"
+    )
     assert rows(df) == rows(api.query_cube_spark(CUBE, cube_url))
     df = spark.read.format(FORMAT).schema("v bigint, s string").load(cube_url, cube="cube")
     assert sorted(df.collect()) == sorted(zip(range(N), SEED["s"].to_pylist()))
@@ -91,13 +95,6 @@ def test_a_read_is_the_query(spark, cube_url):
     assert [tuple(row) for row in result] == [("a", 4, 66), ("b", 4, 70), ("c", 4, 74)]
     df = load(spark, cube_url).where("x > 1000")
     assert df.collect() == [] and df.columns == sorted({*SEED.column_names, *ENRICH.column_names, "v"})
-
-
-def test_types_are_those_of_the_cube(spark, cube_url):
-    assert load(spark, cube_url).schema.simpleString() == (
-        "struct<b:boolean,d:date,dec:decimal(10,2),f:double,l:array<bigint>,n:string,p:string,s:string,"
-        "u:decimal(20,0),v:bigint,x:bigint,y:timestamp_ntz,z:timestamp>"
-    )
 
 
 @pytest.mark.parametrize(
@@ -142,6 +139,11 @@ def test_the_only_cube_of_a_store_is_found(spark, url):
         ({"push_filters": "once"}, "true or false"),
         ({"store": "hmemory://", "cube": "cube"}, "executors cannot open"),
         ({"store": "hfx:///data", "cube": "cube"}, "did you mean 'hfs'"),
+        ({"versionAsOf": "new"}, "'versionAsOf' is a whole number, got 'new'"),
+        ({"versionAsOf": "99"}, "there is no state as of 99"),
+        ({"timestampAsOf": "yesterday"}, "point in time such as"),
+        ({"versionAsOf": "1", "timestampAsOf": "2020"}, "one of the options versionAsOf, timestampAsOf"),
+        ({"version_as_of": "1"}, "unknown option version_as_of; did you mean versionAsOf?"),
     ],
 )
 def test_wrong_options_are_named(spark, cube_url, options, fragment):
@@ -165,8 +167,10 @@ def test_older_states_can_be_read(spark, url):
     api.remove_partitions(CUBE, url, api.C("p") == "a")
     assert load(spark, url).count() == N * 2 // 3
     version = len(api.list_cube_history(CUBE, url)) - 1
-    for as_of in (before.time.isoformat(), f'{{"seed": {before.version}}}', version):
-        assert load(spark, url, as_of=as_of).where("x >= 0").count() == N
+    time = before.time.isoformat()
+    as_of = [{"as_of": state} for state in (time, f'{{"seed": {before.version}}}', version)]
+    for options in (*as_of, {"versionAsOf": version}, {"timestampAsOf": time}):
+        assert load(spark, url, **options).where("x >= 0").count() == N
 
 
 def test_rows_that_have_changed_can_be_read(spark, url):

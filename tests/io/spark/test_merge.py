@@ -77,18 +77,14 @@ def test_partitions_that_are_not_in_the_frame_keep_their_files(spark, url):
         (pa.concat_tables([rows(0, 4), rows(1, 2)]), DuplicateCellsError, "several rows for one cell"),
         (rows(0, 4).append_column("z", pa.array([1] * 4)), ValueError, "not stored: .*z"),
         (rows(0, 4).drop_columns("i"), ValueError, "Missing columns"),
+        (rows(0, 4), TypeError, "Expected a Spark DataFrame"),
     ],
-    ids=["duplicates", "unknown", "missing"],
+    ids=["duplicates", "unknown", "missing", "no frame of Spark"],
 )
 def test_wrong_frames_change_nothing(spark, url, table, error, text):
+    frame = table if error is TypeError else create_frame(table)
     build_cube(rows(0, 4), CUBE, url)
     before = sorted(Path(url.removeprefix("hfs://")).rglob("*"))
     with pytest.raises(error, match=text):
-        merge_into_cube_from_spark(create_frame(table), CUBE, url)
+        merge_into_cube_from_spark(frame, CUBE, url)
     assert sorted(Path(url.removeprefix("hfs://")).rglob("*")) == before
-
-
-def test_only_frames_of_spark_are_merged(spark, url):
-    build_cube(rows(0, 4), CUBE, url)
-    with pytest.raises(TypeError, match="Expected a Spark DataFrame"):
-        merge_into_cube_from_spark(rows(0, 4), CUBE, url)

@@ -28,35 +28,34 @@ CUBE = Cube(["x"], ["p"], "cube")
 #: the hour of this time occurs twice in Berlin, not at all on another day, and is yesterday in Tokyo
 NIGHT = datetime(2020, 10, 25, 2, 30)
 
-#: Spark's type, values, values that the eager façade gives (None: the same)
+#: Spark's type, values
 COLUMNS = {
-    "byte": ("tinyint", [-128, 127], None),
-    "short": ("smallint", [-(2**15), 2**15 - 1], None),
-    "int_": ("int", [-(2**31), 2**31 - 1], None),
-    "long": ("bigint", [-(2**63), 2**63 - 1], None),
-    "float": ("float", [0.5, float("inf")], None),
-    "double": ("double", [1e300, -0.0], None),
-    "text": ("string", ["", "ä\U0001f600"], None),
-    "bool": ("boolean", [True, False], None),
-    "bytes": ("binary", [b"", b"\x00\xff"], None),
-    "date": ("date", [date(1900, 1, 1), date(2262, 4, 11)], None),
-    "naive": ("timestamp_ntz", [NIGHT, datetime(1969, 12, 31, 23, 59, 59, 999999)], None),
-    "far": ("timestamp_ntz", [datetime.min, datetime.max], None),
-    "zoned": ("timestamp", [NIGHT.replace(tzinfo=UTC), datetime(1969, 12, 31, 23, 59, tzinfo=UTC)], None),
-    "dec": ("decimal(10,2)", [Decimal("1.50"), Decimal("-99999999.99")], None),
-    "wide": ("decimal(38,10)", [Decimal("1.0000000001"), Decimal("-1e20")], None),
-    "list": ("array<bigint>", [[1, None], []], None),
-    "lists": ("array<array<string>>", [[["a"], [], None], [[None]]], None),
-    "struct": ("struct<a:bigint,b:string>", [{"a": 1, "b": None}, {"a": None, "b": "x"}], None),
-    "map": ("map<string,bigint>", [[("a", 1)], []], None),
-    "times": ("array<timestamp_ntz>", [[NIGHT, None], []], None),
-    "instants": ("array<timestamp>", [[NIGHT.replace(tzinfo=UTC)], None], None),
+    "byte": ("tinyint", [-128, 127]),
+    "short": ("smallint", [-(2**15), 2**15 - 1]),
+    "int_": ("int", [-(2**31), 2**31 - 1]),
+    "long": ("bigint", [-(2**63), 2**63 - 1]),
+    "float": ("float", [0.5, float("inf")]),
+    "double": ("double", [1e300, -0.0]),
+    "text": ("string", ["", "ä\U0001f600"]),
+    "bool": ("boolean", [True, False]),
+    "bytes": ("binary", [b"", b"\x00\xff"]),
+    "date": ("date", [date(1900, 1, 1), date(2262, 4, 11)]),
+    "naive": ("timestamp_ntz", [NIGHT, datetime(1969, 12, 31, 23, 59, 59, 999999)]),
+    "far": ("timestamp_ntz", [datetime.min, datetime.max]),
+    "zoned": ("timestamp", [NIGHT.replace(tzinfo=UTC), datetime(1969, 12, 31, 23, 59, tzinfo=UTC)]),
+    "dec": ("decimal(10,2)", [Decimal("1.50"), Decimal("-99999999.99")]),
+    "wide": ("decimal(38,10)", [Decimal("1.0000000001"), Decimal("-1e20")]),
+    "list": ("array<bigint>", [[1, None], []]),
+    "lists": ("array<array<string>>", [[["a"], [], None], [[None]]]),
+    "struct": ("struct<a:bigint,b:string>", [{"a": 1, "b": None}, {"a": None, "b": "x"}]),
+    "map": ("map<string,bigint>", [[("a", 1)], []]),
+    "times": ("array<timestamp_ntz>", [[NIGHT, None], []]),
+    "instants": ("array<timestamp>", [[NIGHT.replace(tzinfo=UTC)], None]),
     "deep": (
         "struct<d:decimal(5,2),l:array<struct<t:date,b:binary>>>",
         [{"d": Decimal("1.50"), "l": [{"t": date(1960, 2, 29), "b": b"\x00"}, None]}, {"d": None, "l": []}],
-        None,
     ),
-    "maps": ("map<bigint,array<decimal(20,0)>>", [[(2**62, [Decimal(10**19), None])], []], None),
+    "maps": ("map<bigint,array<decimal(20,0)>>", [[(2**62, [Decimal(10**19), None])], []]),
 }
 MAPS = ("map", "maps")
 #: types that no dataset can hold
@@ -67,13 +66,12 @@ REFUSED = {
     "parse_json('[1]')": "cast it to 'string', or to a struct",
     "named_struct('a', map('b', parse_json('[1]')))": "cast it to 'string', or to a struct",
 }
-SCHEMA = ", ".join(["x bigint", "p bigint", *(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items())])
+SCHEMA = ", ".join(["x bigint", "p bigint", *(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())])
 
 
 @pytest.fixture
 def frame(spark):
-    """Two rows of values and one of nulls."""
-    columns = [[*values, None] for _, values, _ in COLUMNS.values()]
+    columns = [[*values, None] for _, values in COLUMNS.values()]
     rows = [
         tuple(dict(v) if name in MAPS and v is not None else v for name, v in zip(COLUMNS, row, strict=True))
         for row in zip(*columns, strict=True)
@@ -85,9 +83,7 @@ def values(table: pa.Table) -> dict[str, list]:
     return {name: table.sort_by("x")[name].to_pylist() for name in COLUMNS}
 
 
-EXPECTED = {
-    name: [*(values if other is None else other), None] for name, (_, values, other) in COLUMNS.items()
-}
+EXPECTED = {name: [*values, None] for name, (_, values) in COLUMNS.items()}
 
 
 def save(frame, url):

@@ -58,11 +58,8 @@ def per_partition(small: int, large: int) -> float:
     return (large - small) / (MANY - FEW)
 
 
-def test_what_writing_tasks_get_does_not_grow(few, many):
+def test_what_writing_tasks_get_does_not_grow_and_what_they_send_is_small(few, many):
     assert len(few.shared) == pytest.approx(len(many.shared), abs=50)
-
-
-def test_what_writing_tasks_send_is_small(few, many):
     assert per_partition(sum(map(len, few.outcomes)), sum(map(len, many.outcomes))) < SENT
 
 

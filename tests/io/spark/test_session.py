@@ -85,7 +85,7 @@ def test_the_active_session_is_taken(session, monkeypatch):
 
 def test_without_a_session_the_error_says_how_to_start_one():
     statement = "from kartothek_cube.io.spark._session import active_session; active_session()"
-    done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True)
+    done = python(statement)
     assert "RuntimeError: There is no active Spark session" in done.stderr and "local_session" in done.stderr
     assert "in tasks use kartothek_cube.io.eager_cube" in done.stderr
 
@@ -95,7 +95,6 @@ def test_without_a_session_the_error_says_how_to_start_one():
 
 @pytest.fixture
 def bare(tmp_path) -> str:
-    """A Python without any package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     return str(tmp_path / "bare" / "bin" / "python")
 

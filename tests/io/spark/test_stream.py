@@ -57,7 +57,6 @@ def stored(url: str, column: str = "x") -> list:
 
 
 def parquet(url: str) -> set[Path]:
-    """Files with rows."""
     return set(Path(url.removeprefix("hfs://")).glob("*/table/**/*.parquet"))
 
 
@@ -168,7 +167,6 @@ def save_batch(df, number: int, url: str) -> None:
 
 
 def append_batch(df, number: int, url: str) -> None:
-    """Append to both datasets of a cube."""
     more = df.selectExpr("x", "p", "v1 AS v2")
     api.append_to_cube_from_spark({"seed": df, "more": more}, CUBE, url, batch=("copier", number))
 

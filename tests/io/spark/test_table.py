@@ -267,11 +267,6 @@ def test_threads_that_use_tables_change_neither_output_nor_settings(spark, cube_
     assert (sys.stdout, *map(spark.conf.get, names)) == before
 
 
-def test_rows_with_columns_that_differ_in_case_only(spark, url):
-    build_cube(rows_of(V=[3, 4]), Cube(["x"], ["p"], "cube"), url)
-    assert [tuple(row) for row in spark_table("cube", url).where("x = 2").collect()] == [(4, 1, 2, 2)]
-
-
 def test_unknown_columns_are_those_of_spark(spark, cube_url):
     table = spark_table(CUBE, cube_url)
     calls = (lambda: table["vv"], lambda: table.select("vv").schema, lambda: table.where("vv > 1").first())

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 EPOCH, NANOSECONDS_PER_DAY = datetime.date(1970, 1, 1), 86_400 * 10**9
 #: kinds that may stand for each other: next to missing values, and in lists
@@ -49,12 +48,8 @@ def encode(obj: Any) -> Any:
         return {str(key): encode(val) for key, val in obj.items()}
     if isinstance(obj, list | tuple | np.ndarray):
         return [encode(x) for x in obj]
-    if isinstance(obj, set | frozenset):
-        return [encode(x) for x in sorted(obj)]
     if isinstance(obj, np.generic) and not isinstance(obj, np.datetime64):
         obj = obj.item()
-    if obj is pd.NaT:
-        return {"$timestamp": "NaT"}
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else {"$float": repr(obj)}
     if isinstance(obj, bytes):
@@ -79,16 +74,10 @@ def compare_json(actual: Any, expected: Any) -> str | None:
 
 def canon(val: Any) -> Any:
     """Kind and value in a form that is the same in all versions; missing values become None."""
-    if isinstance(val, pa.Array | pa.Scalar):
-        val = val.to_pylist() if isinstance(val, pa.Array) else val.as_py()
     if isinstance(val, list | tuple | np.ndarray):
         return ("list", *_unify_kinds(list(map(canon, val)), IN_LISTS))
-    if isinstance(val, dict):
-        return ("dict", *sorted((key, canon(v)) for key, v in val.items()))
     if pd.isna(val):
         return None
-    if isinstance(val, np.timedelta64 | datetime.timedelta):
-        return ("delta", pd.Timedelta(val).as_unit("ns").value)
     if isinstance(val, datetime.datetime | np.datetime64):
         stamp = pd.Timestamp(val).as_unit("ns")
         return ("timestamp" if stamp.tzinfo is None else "timestamp-utc", stamp.value)

@@ -33,7 +33,8 @@ def test_unknown_suffixes_are_errors(error, tmp_path, name):
     assert not (tmp_path / name).exists()
 
 
-def test_the_option_wins_over_the_suffix(ok, tmp_path):
+def test_the_option_wins_over_the_suffix_and_tells_the_format_of_standard_output(ok, tmp_path):
+    assert ok("cube", "query", "--to", "-", "-o", "csv").startswith('"d","i1"')
     ok("cube", "query", "-o", "csv", "--to", str(tmp_path / "a.xlsx"))
     assert len(pd.read_csv(tmp_path / "a.xlsx")) == 4
 
@@ -79,10 +80,6 @@ def test_empty_results(call, form):
         assert names == ["d", "i1", "p", "v1", "v2", "x"]
     else:
         assert result.stdout == ""
-
-
-def test_to_standard_output(ok):
-    assert ok("cube", "query", "--to", "-", "-o", "csv").startswith('"d","i1"')
 
 
 def test_a_failed_query_keeps_the_file(error, tmp_path):

@@ -74,11 +74,8 @@ def test_one_thread_takes_a_task_when_the_one_before_is_done(log):
     assert log == ["take", "run"] * 3
 
 
-def test_results_come_one_by_one(log):
+def test_results_come_one_by_one_or_as_collections(log):
     assert (next(iter_results(job())), log) == (10, ["run"])
-
-
-def test_results_as_collections():
     assert [item.compute(scheduler="sync") for item in executor.results_as_delayed(job())] == [10, 20, 30]
     assert executor.results_as_bag(job()).compute(scheduler="sync") == [10, 20, 30]
     lists = job(tasks=[1, 2], context=(7,), run=lambda c, t: [*c, t], finish=list)

@@ -51,16 +51,19 @@ def hang() -> None:
     time.sleep(300)
 
 
-DEEDS = {"fail": fail, "hang": hang, "kill": kill_executor}
+DEEDS = {"none": lambda: None, "fail": fail, "hang": hang, "kill": kill_executor}
 
 
 @dataclass(frozen=True)
 class Sabotaged:
-    """Picklable factory of a store: the deed is done on an executor, after a file with rows was written."""
+    """Picklable factory of a store: the deed is done on an executor, after a file with rows was written.
+
+    Marks tell which tasks wrote files of which partitions.
+    """
 
     url: str
     marks: str
-    deed: str
+    deed: str = "none"
 
     def __call__(self) -> KeyValueStore:
         store = get_store_from_url(self.url)
@@ -78,6 +81,7 @@ class Saboteur(WrapperStore):
         result = super().call(method, *args)
         if method == "put" and "/table/" in args[0]:
             note(self.plan.marks, "written")
+            note(self.plan.marks, f"{args[0].split('/')[2]}-{TaskContext.get().partitionId()}")
             if once(self.plan.marks, "deed"):
                 DEEDS[self.plan.deed]()
         return result

@@ -36,7 +36,7 @@ def cluster(directory: Path, workers: int = 2) -> Iterator[str]:
     options = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / "work")]
     processes = [start(directory, "master.Master", MASTER, "--port", str(port))]
     try:
-        wait_for(port)
+        wait_for(MASTER, port, processes[0])
         processes += [start(directory, "worker.Worker", host, *options, url) for host in WORKERS[:workers]]
         yield url
     finally:
@@ -44,14 +44,15 @@ def cluster(directory: Path, workers: int = 2) -> Iterator[str]:
             process.communicate()
 
 
-def wait_for(port: int) -> None:
-    """Wait until the master listens: applications give up after a minute."""
+def wait_for(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process listens: applications give up after a minute."""
     for _ in range(3000):
         with socket.socket() as probe:
-            if probe.connect_ex((MASTER, port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return
+        assert process.poll() is None
         time.sleep(0.1)
-    raise TimeoutError("the master of the cluster does not start")
+    raise TimeoutError("the server does not start")
 
 
 def start(directory: Path, name: str, host: str, *options: str) -> subprocess.Popen[bytes]:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from itertools import chain, cycle, islice
 from pathlib import Path
 
@@ -25,13 +25,12 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
 from tests.support import sabotage
-from tests.support.cubes import header
+from tests.support.cubes import file_keys
 from tests.support.paths import ROOT
 from tests.support.sabotage import Sabotaged, hang, kill_executor, note, notes, once
 from tests.support.servers import s3_url
 from tests.support.spark_session import CONFIG
 from tests.support.standalone import cluster, has_addresses
-from tests.support.stores import WrapperStore
 from tests.support.stream_kills import COPY, Source, stored_rows
 from tests.support.stream_pipeline import Kill, fatal_source, run_stream
 
@@ -109,8 +108,7 @@ def files_of_others(url: str, before: set[str]) -> list[str]:
 
 
 def tracked(url: str) -> set[str]:
-    parts = header(lambda: get_store_from_url(url), "cube++seed")["partitions"].values()
-    return {part["files"]["table"] for part in parts}
+    return set(file_keys(partial(get_store_from_url, url), "cube++seed").values())
 
 
 def check_whole(url: str, xs) -> None:
@@ -255,7 +253,8 @@ def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, ur
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
-        built = api.build_cube_from_spark(create_frame(table), CUBE, Noted(url, marks), max_rows_per_file=120)
+        store = Sabotaged(url, marks)
+        built = api.build_cube_from_spark(create_frame(table), CUBE, store, max_rows_per_file=120)
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", before)
     labels = built["seed"].partition_table.labels.to_pylist()
@@ -269,29 +268,6 @@ def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, ur
     assert all(part == sorted(part) for part in parts)
     assert sorted(chain.from_iterable(parts)) == [x for x in xs if x % 2]
     assert api.verify_cube(CUBE, url).ok and stored(url) == xs
-
-
-@dataclass(frozen=True)
-class Noted:
-    """Picklable factory of a store that notes which task wrote files of which partition."""
-
-    url: str
-    marks: str
-
-    def __call__(self):
-        store = get_store_from_url(self.url)
-        return store if TaskContext.get() is None else NotedStore(store, self.marks)
-
-
-class NotedStore(WrapperStore):
-    def __init__(self, store, marks) -> None:
-        super().__init__(store)
-        self.marks = marks
-
-    def call(self, method, *args):
-        if method == "put" and "/table/" in args[0]:
-            note(self.marks, f"{args[0].split('/')[2]}-{TaskContext.get().partitionId()}")
-        return super().call(method, *args)
 
 
 # credentials ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pyspark
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.standalone import wait_for
 
 pytestmark = pytest.mark.slow("a server of Spark Connect and its clients")
 
@@ -172,21 +172,11 @@ def server(tmp_path_factory, installed) -> Iterator[str]:
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, env=env, cwd=directory, stdout=log, stderr=log)
     try:
-        wait_for(port, process)
+        wait_for("127.0.0.1", port, process)
         yield f"sc://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait()
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert process.poll() is None
-        time.sleep(0.1)
-    raise TimeoutError("the server does not start")
 
 
 def run_client(server: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

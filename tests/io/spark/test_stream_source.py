@@ -218,9 +218,6 @@ def test_a_cube_streams_into_another_one(stream, spark, tmp_path, url):
         append(url, [5 + number], 2)
 
 
-def test_a_stream_that_is_killed_writes_each_row_once(tmp_path, url):
-    assert run_with_kills(url, tmp_path, ["after"], seconds=1) == 1
-
-
-def test_a_function_of_foreach_batch_that_is_killed_writes_each_row_once(tmp_path, url):
-    assert run_with_kills(url, tmp_path, ["after", "before"], seconds=1, kind="function") == 2
+@pytest.mark.parametrize("kind, points", [("format", ["after"]), ("function", ["after", "before"])])
+def test_a_stream_that_is_killed_writes_each_row_once(tmp_path, url, kind, points):
+    assert run_with_kills(url, tmp_path, points, seconds=1, kind=kind) == len(points)

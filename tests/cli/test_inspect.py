@@ -79,11 +79,6 @@ def test_info_shows_no_internal_columns(tmp_path, ok):
     assert "index_level" not in ok("indexed", "report", "-o", "-")
 
 
-def test_info_without_index_columns(tmp_path, ok):
-    build_cube(pd.DataFrame({"x": [1], "p": [1]}), Cube(["x"], ["p"], "plain"), f"hfs://{tmp_path}/store")
-    assert "Index Columns:\n\nSeed Dataset:      seed\n" in ok("plain", "info")
-
-
 def test_stats(ok, url):
     size = collect_stats(CUBE, url)
     text = ok("cube", "stats")
@@ -111,9 +106,10 @@ def test_ls(ok, call, error, tmp_path):
         assert "Cube nope not found" in error("nope", command)
 
 
-def test_a_cube_may_be_called_ls(tmp_path, ok):
+def test_a_cube_may_be_called_ls_and_have_no_index(tmp_path, ok):
     build_cube(pd.DataFrame({"x": [1], "p": [1]}), Cube(["x"], ["p"], "ls"), f"hfs://{tmp_path}/store")
-    assert "UUID Prefix:        ls\n" in ok("ls", "info")
+    text = ok("ls", "info")
+    assert "UUID Prefix:        ls\n" in text and "Index Columns:\n\nSeed Dataset:      seed\n" in text
 
 
 def test_verify_finds_damage(call, ok, tmp_path):

@@ -72,14 +72,25 @@ def commit_operation(
 
 
 def _validate(blobs: BlobStore, validate: Callable[[], None], *receipts: CommitReceipt) -> None:
-    """Undo commits, of which the first decides, if the datasets are not valid; none below a later commit."""
-    try:
-        validate()
-    except Exception:
-        for receipt in receipts[:1]:
-            rollback(blobs, receipt)
-        undo_all(blobs, receipts[1:])
-        raise
+    """Undo commits, of which the first decides, if the datasets are not valid."""
+    for _ in header_store.attempts():
+        try:
+            return validate()
+        except Exception as error:
+            try:
+                for receipt in receipts[:1]:
+                    rollback(blobs, receipt)
+            except errors.ConcurrentWriteError:
+                # a later commit is on top: these ones stay, unless the other writer does not undo its own
+                failure = error
+                continue
+            undo_all(blobs, receipts[1:])
+            raise
+    detail = (
+        "with a commit of another writer it breaks a rule of its cube, and later commits are on top: "
+        "verify_cube names the rule, and what to do"
+    )
+    raise errors.UnknownOutcomeError(receipts[0].base.uuid, detail) from failure
 
 
 def _takes_part(blobs: BlobStore, uuid: str, operation_id: str) -> bool:
@@ -232,13 +243,15 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
 
 def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     """Undo a commit of an operation; raises ConcurrentWriteError if another one is on top of it."""
-    if receipt.header == receipt.base.header:
-        return
     base = receipt.base
+    if receipt.header == base.header and not receipt.is_landed:
+        return
     # A header of an aborted operation is not put back: nothing shows any more that it was aborted, and what
-    # the state before was. Else False if the header is no longer that of the commit.
+    # the state before was; nor one that is not known, as the answer to the commit was lost. Else False if the
+    # header is no longer that of the commit.
     restore = partial(header_store.restore_header, blobs, base.header_key, receipt.header, base.header)
-    if base.aborted is None and header_store.retry_request(restore):
+    is_known = base.aborted is None and not receipt.is_landed
+    if is_known and header_store.retry_request(restore):
         header_store.retry_request(lambda: restore_schema(blobs, base, receipt.schema))
         return
     # others have added notes, such as tombstones, or have rolled it back already
@@ -247,7 +260,8 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
         header_store.retry_request(lambda: operation.abort_operation(blobs, base.uuid, pending))
         header_store.retry_request(lambda: finish_operation(blobs, base.uuid))
     newest = operation.read_record(blobs, base.uuid)
-    if pending is None or (newest is None and blobs.exists(base.header_key)):
+    # a dataset that is deleted since has no part of it any more
+    if (pending is None or newest is None) and blobs.exists(base.header_key):
         detail = "A part of an operation that has failed stays, as there are later commits. Repeat it."
         raise errors.ConcurrentWriteError(base.uuid, detail=detail)
 

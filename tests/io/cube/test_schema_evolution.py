@@ -1,7 +1,7 @@
 """Columns are added, dropped, renamed and widened; files stay as they are, and every reader adapts them."""
 
 import datetime
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pandas as pd
@@ -11,15 +11,21 @@ import pytest
 from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
+from kartothek_cube.core import clock
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, SchemaConflictError
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    SchemaConflictError,
+    UnknownOutcomeError,
+)
 from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.io import eager
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance import schema_update
 from kartothek_cube.io_components.write.cube_writes import AppendToCube
-from kartothek_cube.io_components.write.write_commit import finish_write, write_job
+from kartothek_cube.io_components.write.write_commit import finish_write, validate_cube, write_job
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write, write_frames
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import edit_header, groups, memory, refuses, rows, unchanged
@@ -434,6 +440,37 @@ def test_concurrent_appends_meet_the_new_schema(store):
 
 
 # -- datasets and façades -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_undone", [True, False])
+def test_a_commit_below_a_later_one_waits_for_the_other_writer(store, monkeypatch, is_undone):
+    """Both have seen a column twice; the one on top, which can be undone, is."""
+    calls = []
+
+    def validate(cube, blobs):
+        calls.append(1)
+        if len(calls) == 1:
+            api.append_to_cube(OLD.assign(n=pd.array([1, 2, 3], "Int64")), CUBE, store)
+        if len(calls) < 3 or not is_undone:
+            raise ValueError("column n in several datasets")
+
+    monkeypatch.setattr(schema_update, "validate_cube", validate)
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
+    with (
+        nullcontext() if is_undone else pytest.raises(UnknownOutcomeError, match="verify_cube names the rule")
+    ):
+        api.update_schema(CUBE, store, add={"n": "int64"})
+    assert query(store)["n"] == [1, 2, 3]
+
+
+def test_a_commit_to_a_dataset_that_is_deleted_since_is_no_part_of_the_cube(store, monkeypatch):
+    def validate(cube, blobs):
+        api.delete_cube(CUBE, store)
+        validate_cube(cube, blobs)
+
+    monkeypatch.setattr(schema_update, "validate_cube", validate)
+    with pytest.raises(ValueError, match=r"Seed dataset .* is missing"):
+        api.update_schema(CUBE, store, add={"n": "int64"})
 
 
 def test_a_dataset_of_a_cube_alone(monkeypatch):

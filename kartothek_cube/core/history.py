@@ -329,11 +329,9 @@ def archive_snapshot(
     return None if name in tombstones else _archive(blobs, state, stored, name)
 
 
-def archive_before(
-    blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, operation: str
-) -> str | None:
+def archive_before(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
     """Archive the state before an operation on several datasets, which readers see until it commits."""
-    return _archive(blobs, state, stored, operation + _BEFORE)
+    return _archive(blobs, state, stored, name + _BEFORE)
 
 
 def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:

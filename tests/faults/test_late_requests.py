@@ -9,6 +9,7 @@ import pytest
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset_files import file_keys
 from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import PreconditionFailed, blob_store, local, open_blobs
 from kartothek_cube.io_components.maintenance import garbage
@@ -157,6 +158,32 @@ def test_the_first_header_of_a_dataset_may_arrive_late(world, store):
     assert isinstance(call(world, late, api.build_cube, cubes.seed(NEW), CUBE), UnknownOutcomeError)
     assert late.land()
     assert cubes.content(store) == (frozenset(NEW.items()), None)
+
+
+def test_a_late_deletion_of_a_refused_attempt_spares_the_state_that_the_next_one_archives(world, store):
+    class Killed(BaseException):
+        pass
+
+    def race():
+        hook, world.hook = world.hook, None
+        api.append_to_cube({"extra": cubes.extra(LATER)}, CUBE, store)
+        world.hook = hook
+
+    metadata = {name: {KEEP_HISTORY: 0} for name in ("seed", "extra")}
+    api.build_cube(cubes.both(OLD), CUBE, store, metadata=metadata)
+    late, racing = Late("delete", ".before"), Before("put_if", EXTRA, race)
+
+    def hook(method, key, action):
+        if method == "put_if" and key == SEED:
+            raise Killed
+        return racing(method, key, lambda: late(method, key, action))
+
+    with pytest.raises(Killed):
+        call(world, hook, api.append_to_cube, cubes.both(MORE), CUBE)
+    before = cubes.content(store)
+    assert late.land()
+    assert cubes.content(store) == before
+    api.append_to_cube(cubes.both(MORE), CUBE, store)
 
 
 def test_a_deletion_that_is_repeated_spares_a_new_cube(world, store):

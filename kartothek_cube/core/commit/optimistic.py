@@ -372,7 +372,8 @@ def _archive(
         tombstones = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         key = history.archive_snapshot(blobs, state, stored, tombstones)
     if key is None and isinstance(role, Participation) and base.state is not None:
-        key = history.archive_before(blobs, state, stored, role.operation)
+        # a name of its own: the deletion of a refused attempt may arrive late
+        key = history.archive_before(blobs, state, stored, gen_uuid())
     return key
 
 

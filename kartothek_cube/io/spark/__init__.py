@@ -18,7 +18,13 @@ if find_spec("pyspark") is None:
 
 from pyspark.sql import SparkSession
 
-from kartothek_cube.io.spark._session import active_session, create_frame, no_pandas_warnings, workers
+from kartothek_cube.io.spark._session import (
+    PUSHDOWN,
+    active_session,
+    create_frame,
+    no_pandas_warnings,
+    workers,
+)
 
 __all__ = ("create_frame", "local_session", "register")
 
@@ -146,7 +152,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     session = active_session(spark)
     session.dataSource.register(data_source(workers(session)))
     # off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME
-    for switch in ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled"):
+    for switch in (PUSHDOWN, "spark.sql.timeType.enabled"):
         session.conf.set(switch, "true")
     patch_pyspark()
     return session

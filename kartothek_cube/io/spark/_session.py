@@ -28,6 +28,8 @@ from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema, to_s
 
 #: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
+#: setting of Spark: data sources in Python get filters
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 #: advice where functions for the driver are called on executors
 INSIDE_TASKS = "Functions that Spark calls in tasks use kartothek_cube.io.eager_cube."
 

@@ -190,7 +190,9 @@ class CubeTable:
         """The conditions for clients of Spark Connect, which see the text of plans alone."""
         types = arrow.encode_schema(self._types)
         source = self._spark.read.format(FilterSource.name()).option("types", types).schema(self._cells)
-        match = _ANSWER.search(_explain(self._apply(source.load())))
+        # off by default: without `register`, all files would be read
+        with _session.changed_setting(self._spark, _session.PUSHDOWN, "true"):
+            match = _ANSWER.search(_explain(self._apply(source.load())))
         conditions: list[Condition] = unpickle(base64.b64decode(match.group(1))) if match else []
         return conditions
 

@@ -257,6 +257,17 @@ def test_spark_tells_the_filters_that_it_pushes_to_sources(jvm, url, java8):
         jvm.conf.set("spark.sql.datetime.java8API.enabled", before)
 
 
+def test_a_session_that_was_not_registered_tells_its_filters(jvm, cube_url):
+    name = "spark.sql.python.filterPushdown.enabled"
+    jvm.conf.set(name, "false")
+    try:
+        table = spark_table(CUBE, cube_url).where("v > 4")
+        assert list(map(str, table._conditions_of_source())) == ["v > 4"]
+        assert jvm.conf.get(name) == "false"
+    finally:
+        jvm.conf.set(name, "true")
+
+
 @SLOW
 def test_threads_that_use_tables_change_neither_output_nor_settings(spark, cube_url):
     names = ("spark.sql.debug.maxToStringFields", "spark.sql.sources.parallelPartitionDiscovery.threshold")

@@ -7,7 +7,7 @@ Every error says in words what happened (``str(error)``) and carries the same fa
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kartothek_cube.core.naming import header_keys, validate_uuid
@@ -503,6 +503,15 @@ def abbreviate_text(text: str, limit: int = 200) -> str:
     """The beginning of a long text, and how long it is."""
     # by default enough for some comparisons, and for the first of a list
     return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
+
+
+def check_choice(argument: str, value: object, choices: Sequence[str | None]) -> None:
+    """Raise ValueError for an argument that is none of the choices."""
+    # a Series in a comparison is neither true nor false
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        *first, last = map(repr, choices)
+        shown = abbreviate_text(" ".join(repr(value).split()))
+        raise ValueError(f"{argument} is {', '.join(first)} or {last}, got {shown}")
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:

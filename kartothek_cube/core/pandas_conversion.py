@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow
+from kartothek_cube.core import arrow, errors
 
 DtypeBackend: TypeAlias = Literal["numpy_nullable", "pyarrow"]
 """Types of columns that can hold missing values, with the names of pandas."""
@@ -37,9 +37,8 @@ _NULLABLE = {
 
 def check_dtype_backend(value: object) -> DtypeBackend | None:
     """Check the argument ``dtype_backend``."""
-    if value is None or value in get_args(DtypeBackend):
-        return value  # type: ignore[return-value]
-    raise ValueError(f"dtype_backend is 'numpy_nullable', 'pyarrow' or None, got {value!r}")
+    errors.check_choice("dtype_backend", value, (*get_args(DtypeBackend), None))
+    return value  # type: ignore[return-value]
 
 
 def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -174,7 +174,9 @@ class ComputeDataset(Generic[StoreT]):
         last = None if target is None else target.metadata.get(COMPUTED_FROM)
         # other values, which are not of this library, are no reason to fail
         last_token = last if is_token(last) else None
-        since = last_token if self.changed_since == "last" else self.changed_since
+        since = self.changed_since
+        if isinstance(since, str) and since == "last":
+            since = last_token
         if since is not None:
             overview.check_changed_since(since)
         query = logical_plan.QueryFrames(

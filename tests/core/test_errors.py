@@ -1,5 +1,7 @@
 import pickle
+import re
 
+import pandas as pd
 import pytest
 
 from kartothek_cube.core import errors
@@ -104,3 +106,13 @@ def test_long_lists_are_cut_but_all_unknown_names_are_listed():
 )
 def test_unknown_names(unknown, available, expected):
     assert unknown_names("column", unknown, available) == expected
+
+
+@pytest.mark.parametrize("value", ["c", "", None, 1, ["a"], pd.Series(["a"]), pd.DataFrame({"a": ["b"]})])
+def test_choices(value):
+    """A Series was an error about its truth value."""
+    shown = re.escape(" ".join(repr(value).split()))
+    with pytest.raises(ValueError, match=f"mode is 'a' or 'b', got {shown}"):
+        errors.check_choice("mode", value, ("a", "b"))
+    errors.check_choice("mode", "b", ("a", "b", None))
+    errors.check_choice("mode", None, ("a", "b", None))

@@ -1128,7 +1128,7 @@ def test_verify_tells_files_that_the_table_lacks(published, path):
 def test_bad_arguments(url, path):
     api.build_cube(seed(), CUBE, url)
     for publish, target in ((api.publish_cube, CUBE), (publish_dataset, "cube++seed")):
-        with pytest.raises(ValueError, match="format is one of 'delta', 'iceberg', not 'hudi'"):
+        with pytest.raises(ValueError, match="format is 'delta' or 'iceberg', got 'hudi'"):
             publish(target, url, format="hudi")
     for operation in (publish_dataset, unpublish_dataset):
         with pytest.raises(DatasetNotFoundError):

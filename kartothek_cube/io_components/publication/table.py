@@ -95,8 +95,7 @@ class ShownState:
 
 def check_format(format: str) -> None:
     """Raise ValueError for an unknown format, ImportError without its package."""
-    if format not in naming.TABLE_FORMATS:
-        raise ValueError(f"format is one of {', '.join(map(repr, naming.TABLE_FORMATS))}, not {format!r}")
+    errors.check_choice("format", format, naming.TABLE_FORMATS)
     if format == naming.ICEBERG and find_spec("pyiceberg") is None:
         raise ImportError("Iceberg tables need pyiceberg: pip install 'kartothek_cube[iceberg]'")
 

@@ -467,8 +467,7 @@ class UpdateCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
-        if self.rows_outside not in get_args(RowsOutside):
-            raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {self.rows_outside!r}")
+        errors.check_choice("rows_outside", self.rows_outside, get_args(RowsOutside))
         names = arguments.parse_name_set("datasets", self.ktk_cube_dataset_ids)
         plan = _plan_removal(
             self, "update", "remove_conditions", self.remove_conditions, names, self.df_serializer

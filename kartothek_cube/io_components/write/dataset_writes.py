@@ -250,8 +250,7 @@ class UpdateDataset:
     def plan(self) -> WritePlan:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
         is_merge = write_plan.is_merge_mode(self.schema_mode)
-        if self.on_conflict not in ("raise", "replace"):
-            raise ValueError(f"on_conflict is 'raise' or 'replace', got {self.on_conflict!r}")
+        errors.check_choice("on_conflict", self.on_conflict, ("raise", "replace"))
         dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         spec = _new_spec(self, dataset.store_factory, dataset.dataset_uuid, WriteMode.UPSERT)
         try:

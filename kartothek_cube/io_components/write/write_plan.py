@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import attrs
 import pyarrow as pa
@@ -33,8 +33,7 @@ NO_CUBE = cast(Cube, None)
 
 def is_merge_mode(schema_mode: SchemaMode) -> bool:
     """The ``schema_mode`` argument; raises ValueError."""
-    if schema_mode not in ("strict", "merge"):
-        raise ValueError(f"schema_mode is 'strict' or 'merge', got {schema_mode!r}")
+    errors.check_choice("schema_mode", schema_mode, get_args(SchemaMode))
     return schema_mode == "merge"
 
 

@@ -105,7 +105,7 @@ def test_types_of_reads_do_not_depend_on_values(store_factory, backend):
     assert api.read_table(**args, categoricals=["c"])["c"].dtype == "category"
 
 
-@pytest.mark.parametrize("backend", ["numpy", "", 1])
+@pytest.mark.parametrize("backend", ["numpy", "", 1, pd.Series(["pyarrow"])])
 def test_unknown_backend(driver, store_factory, gaps, backend):
     with pytest.raises(ValueError, match="dtype_backend is 'numpy_nullable', 'pyarrow' or None, got"):
         driver.query_cube(cube=gaps, store=store_factory, dtype_backend=backend)

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeGuard, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -254,6 +254,11 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]
         if is_kind(wide):
             return converter
     raise ValueError(f"Values of type {pa_type} cannot be written as text")
+
+
+def is_count(value: Any, least: int = 0) -> TypeGuard[int]:
+    """Whether a value is an integer, also one of NumPy, that is not smaller than the least."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
 def _parse_bool(text: str) -> bool:

@@ -22,7 +22,7 @@ from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core import arrow, errors, pandas_conversion
-from kartothek_cube.core.arguments import ensure_string_type
+from kartothek_cube.core.arguments import ensure_string_type, is_count
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import PredicatesType
@@ -472,7 +472,7 @@ def check_num_buckets(given: Any, *, shuffle: bool) -> int:
     """The number of buckets; raises ValueError for what is none, also where it has no effect."""
     if given is None and not shuffle:  # as in kartothek
         return 1
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
+    if not is_count(given, 1):
         raise ValueError(f"num_buckets must be a positive integer but is {given!r}")
     return int(given)
 

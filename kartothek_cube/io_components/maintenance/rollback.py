@@ -69,7 +69,8 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
     >>> [state.version for state in list_dataset_history("geodata", store)]
     [1, 2, 3, 4]
     """
-    metadata = {history.KEEP_HISTORY: states}
+    # JSON has no numbers of NumPy
+    metadata = {history.KEEP_HISTORY: int(states) if arguments.is_count(states) else states}
     history.snapshot_retention(metadata)
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(dataset_uuid, blobs).table_name

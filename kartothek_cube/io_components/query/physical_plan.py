@@ -460,8 +460,7 @@ def plan_query(query: QueryCube[StoreT], snapshot: discover.CubeSnapshot | None 
 
 def check_limit(limit: Any) -> None:
     """Raise ValueError for what is no number of rows."""
-    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and limit >= 0):
+    if limit is not None and not arguments.is_count(limit):
         raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
 
 

@@ -281,10 +281,9 @@ class CompactCube(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Merge the files of partitions with several or outdated ones, then commit all at once."""
-        min_files: object = self.min_files
-        if not isinstance(min_files, int) or min_files < 1:
-            raise ValueError(f"min_files is a number of files, 1 or more, got {min_files!r}")
-        return self.job_of_partitions(max(min_files, 2))
+        if not arguments.is_count(self.min_files, 1):
+            raise ValueError(f"min_files is a number of files, 1 or more, got {self.min_files!r}")
+        return self.job_of_partitions(max(self.min_files, 2))
 
     def job_of_partitions(self, least: int) -> Job[CountsByDataset]:
         """The same, with the number of files of a partition in datasets without changes of the schema."""

@@ -86,7 +86,7 @@ def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
 
 
 CHOICES = [({"conditions": api.C("p") == p}, files) for p, files in ((1, 4), (0, 2))]
-CHOICES += [({"min_files": number}, files) for number, files in ((4, 4), (3, 2))]
+CHOICES += [({"min_files": number}, files) for number, files in ((4, 4), (np.int64(3), 2))]
 CHOICES += [({"ktk_cube_dataset_ids": ids}, files) for ids, files in (([], 4), ("seed", 2))]
 
 
@@ -102,6 +102,7 @@ def test_choice(store, choice, files):
         ({"conditions": api.C("x") == 1}, "Can only compact partitions .* partition columns .*: x$"),
         ({"ktk_cube_dataset_ids": "sed"}, "unknown dataset sed; did you mean seed"),
         ({"min_files": 0}, "1 or more"),
+        ({"min_files": True}, "1 or more, got True"),
         ({"min_files": "2"}, "1 or more, got '2'"),
     ],
 )

@@ -79,6 +79,14 @@ def test_nothing_is_kept_with_a_history_of_no_states(memory):
             eager.rollback_dataset("u", memory, as_of)
 
 
+def test_numbers_of_states_may_be_those_of_numpy(memory):
+    eager.update_dataset_from_dataframes([FIRST], memory, "u")
+    assert eager.keep_dataset_history("u", memory, np.int64(3)).metadata[KEEP_HISTORY] == 3
+    for number in (-1, np.int64(-1), True, np.True_, 3.0, "3"):
+        with pytest.raises(ValueError, match="number of states to keep"):
+            eager.keep_dataset_history("u", memory, number)
+
+
 @pytest.mark.parametrize("keep, listings", [(None, 0), (0, 0), (3, 1)])
 def test_only_commits_to_a_limited_history_list_states(memory, keep, listings):
     counting = CountingStore(memory())

@@ -54,13 +54,6 @@ def test_missing_dataset_is_not_created_of_nothing(io, memory, nothing):
         io.update(memory, nothing)
 
 
-@pytest.mark.parametrize("inputs", [PX, [PX], [[PX]]])
-@pytest.mark.parametrize("suffix", ["", "__iter"])
-def test_inputs(memory, inputs, suffix):
-    update = getattr(api, f"update_dataset_from_dataframes{suffix}")
-    assert len(update(inputs, store=memory, dataset_uuid="u").partitions) == 1
-
-
 @pytest.fixture
 def grid(memory):
     """Partitions (p, q) = (1, a), (1, b), (2, a), (2, b), in that order; x = 0, 1, 2, 3 and y = x % 2."""

@@ -41,13 +41,6 @@ def test_nested_columns_get_no_index_later(store_factory):
         build_dataset_indices(store_factory, "uuid", ["x", "y"])
 
 
-@pytest.mark.parametrize("values", NESTED, ids=["list", "struct", "map"])
-def test_nested_columns_that_are_only_stored(store_factory, values):
-    spec = WriteSpec(store_factory, "uuid", partition_on=("x",))
-    result = write_table(spec, pa.table({"x": [1, 2], "y": values}))
-    assert len(result.labels) == 2
-
-
 VALUES = {
     pa.int64(): [-(2**63), 0, 1, 2, 2**63 - 1],
     pa.uint64(): [0, 1, 2**64 - 1],

@@ -31,6 +31,7 @@ from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks
@@ -74,6 +75,8 @@ def map_cube_spark(
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
     *,
+    as_of: CubeAsOf | None = None,
+    changed_since: CubeAsOf | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """Query a cube, and let a function transform each logical partition or group as a whole.
@@ -90,7 +93,7 @@ def map_cube_spark(
     schema
         Columns of what ``func`` returns: a Spark schema, its DDL text or an Arrow schema. By default
         ``func`` is called here with an empty table to find out.
-    conditions, datasets, dimension_columns, payload_columns
+    conditions, datasets, dimension_columns, payload_columns, as_of, changed_since
         As in :func:`query_cube_spark`.
     partition_by
         Columns of the groups, by default the partition columns of the cube.
@@ -132,7 +135,15 @@ def map_cube_spark(
     session = _session.active_session(spark)
     groups = list(cube.partition_columns) if partition_by is None else partition_by
     query = QueryCube(
-        cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
+        cube,
+        picklable_store(store),
+        conditions,
+        datasets,
+        dimension_columns,
+        groups,
+        payload_columns,
+        as_of=as_of,
+        changed_since=changed_since,
     )
     plan = plan_query(query)
     announce_query(plan)

@@ -114,6 +114,18 @@ def test_map_gets_whole_partitions_and_groups(built):
     assert sorted(df.collect()) == [("i0", 15.0), ("i1", 18.0)]
 
 
+def test_map_takes_a_state_and_what_has_changed_since_another_one(built):
+    before = api.list_cube_changes(CUBE, built).token
+    rows = pa.table({"x": [99], "y": [0], "p": [0], "v1": [1.0], "i1": ["i0"]})
+    api.append_to_cube(rows, CUBE, built, schema_mode="merge")
+
+    def count(**moments) -> int:
+        return api.map_cube_spark(lambda part: part.select(["x"]), CUBE, built, **moments).count()
+
+    of_partition = api.query_cube_spark(CUBE, built, "p == 0").count()
+    assert (count(), count(as_of=before), count(changed_since=before)) == (13, 12, of_partition)
+
+
 @pytest.mark.parametrize("schema", ["x bigint", pa.schema([("x", pa.int64())])])
 def test_map_may_be_told_what_comes_out(built, schema):
     def some(part: pa.Table):

@@ -365,12 +365,6 @@ def test_updates(stored):
     assert sorted(dataset.load_all_indices(stored()).indices["i1"].index_dct) == [7, 8]
 
 
-def test_an_update_creates_a_dataset(store):
-    options = {"partition_on": "p", "secondary_indices": "k"}
-    compute(dataframe.update_dataset_from_ddf(ddf_of(rows()), store, "u", **options))
-    assert len(eager.read_table("u", store)) == 400
-
-
 def test_an_update_of_a_table_that_the_dataset_does_not_have(stored):
     with pytest.raises(TypeError, match="other"):
         dataframe.update_dataset_from_ddf(ddf_of(DF), stored, "u", table="other")

@@ -14,6 +14,7 @@ from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import PreconditionFailed, blob_store, local, open_blobs
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance.pins import pin_cube
+from kartothek_cube.io_components.write import write_commit
 from tests.support import concurrent_cubes as cubes
 from tests.support.concurrent_cubes import CUBE, EVEN, LATER, MORE, NEW, OLD, OPERATIONS, STARTS
 from tests.support.interleave import Choice, Crash, LostAnswer, ModelStore, Outcome, Run, World
@@ -151,6 +152,28 @@ def test_a_header_that_arrives_late_is_refused(world, store):
     assert api.list_cube_history(CUBE, store)["seed"][-1].version == token
     api.append_to_cube(cubes.both(MORE), CUBE, store)
     assert cubes.content(store) == (frozenset({**OLD, **MORE}.items()),) * 2
+
+
+def test_a_commit_whose_answer_was_lost_is_not_said_to_be_undone(world, store, monkeypatch):
+    """It breaks a rule of the cube beside another one, and the state before is not known any more."""
+
+    def validate(*arguments):
+        raise write_commit._OutcomeError
+
+    api.build_cube(cubes.seed(OLD), CUBE, store)
+    monkeypatch.setattr(write_commit, "_validate", validate)
+    failing = ["get", "put_if"]
+
+    def hook(method, key, action):
+        answer = action()
+        if key == EXTRA and failing and method == failing[-1]:
+            failing.pop()
+            raise OSError("timeout")
+        return answer
+
+    error = call(world, hook, api.extend_cube, {"extra": cubes.extra(NEW)}, CUBE)
+    assert isinstance(error, UnknownOutcomeError), error
+    assert cubes.content(store) == (frozenset(OLD.items()), frozenset(NEW.items()))
 
 
 def test_the_first_header_of_a_dataset_may_arrive_late(world, store):

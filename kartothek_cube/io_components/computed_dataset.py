@@ -289,7 +289,8 @@ def run_compute(context: ComputeContext, task: physical_plan.ScanTask) -> Writte
             continue
         if not isinstance(rows, pd.DataFrame):
             raise TypeError(
-                f"The function returns a DataFrame or None, but it returned {type(rows).__name__}"
+                "The function returns a DataFrame of pandas or None, but it returned "
+                f"{type(rows).__module__}.{type(rows).__name__}"
             )
         if len(rows):
             _check_partition(context.plan, frame, rows)

@@ -203,7 +203,8 @@ def query_as_frame(
     # Spark reads rows in the state and types of `whole`, the plan of all columns and none of these conditions
     query = with_stores(query, picklable_store)
     conditions = join_conditions(query.conditions, pushed)
-    plan = plan_query(attrs.evolve(query, conditions=conditions), whole and whole.snapshot)
+    snapshot = None if whole is None else whole.snapshot
+    plan = plan_query(attrs.evolve(query, conditions=conditions), snapshot)
     announce_query(plan)
     schema = spark_schema(plan.context.output)
     # Spark shows the name in plans, and in those of its web UI

@@ -378,7 +378,7 @@ def test_a_function_that_fails_leaves_no_file(store):
         (double, "seed", ValueError, "the seed"),
         (double, "a b", ValueError, "dataset id: 'a b' cannot be"),
         ("double", "doubled", TypeError, "function takes a DataFrame"),
-        (lambda df: 3, "doubled", TypeError, "returns a DataFrame or None, but it returned int"),
+        (lambda df: 3, "doubled", TypeError, "of pandas or None, but it returned builtins.int"),
         (lambda df: double(df).assign(p=8), "doubled", ValueError, "rows of another one: {'p': 8}"),
         (lambda df: df, "doubled", ValueError, "v1"),
         (one_type_per_partition, "counts", SchemaConflictError, "int64"),

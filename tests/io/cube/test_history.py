@@ -22,7 +22,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager
-from kartothek_cube.io_components.maintenance import garbage, rollback
+from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from kartothek_cube.serialization import parquet
 from tests.support import cubes
@@ -180,20 +180,14 @@ def test_rollback_needs_the_files_of_all_datasets(store):
     assert snapshot(lambda: store) == before
 
 
-def test_rollback_that_is_overtaken(store, monkeypatch):
+def test_rollback_that_is_overtaken(store):
     """Another commit to the seed, after the other dataset was published already: that one is restored."""
     time, *_ = changed(store)
-    finish = rollback.finish_rollback
-
-    def overtake(blobs, plan, role):
-        if plan.state.uuid == "cube++seed":
-            api.append_to_cube(SEED, CUBE, store)
-        return finish(blobs, plan, role)
-
+    slow = FaultyStore(store)
+    slow.fail("put", key="cube++seed/_history/", error=lambda: api.append_to_cube(SEED, CUBE, store))
     before = header(lambda: store, "cube++enrich")
-    monkeypatch.setattr(rollback, "finish_rollback", overtake)
     with pytest.raises(ConcurrentWriteError, match=r"cube\+\+seed"):
-        api.rollback_cube(CUBE, store, time)
+        api.rollback_cube(CUBE, slow, time)
     assert header(lambda: store, "cube++enrich") == before
     assert api.verify_cube(CUBE, store).ok
 
@@ -518,31 +512,24 @@ def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monke
 
 
 @pytest.mark.slow("waits for leases")
-def test_a_state_that_is_replaced_before_its_pin_is_put_is_not_pinned(forgetful, monkeypatch):
+def test_a_state_that_is_replaced_before_its_pin_is_put_is_not_pinned(forgetful):
     """A cleanup has not seen the pin: that of the next state is put instead."""
-    put, replaced = core_history.put_pin, []
 
-    def replace_first(*args):
-        if not replaced:
-            new = {**BOTH, "seed": SEED.assign(x=SEED["x"] + 100)}
-            replaced.append(api.build_cube(new, CUBE, forgetful, overwrite=True))
-            api.cleanup_cube(CUBE, forgetful)
-        return put(*args)
+    def replace():
+        new = {**BOTH, "seed": SEED.assign(x=SEED["x"] + 100)}
+        api.build_cube(new, CUBE, forgetful, overwrite=True)
+        api.cleanup_cube(CUBE, forgetful)
 
-    monkeypatch.setattr(core_history, "put_pin", replace_first)
-    with api.pin_cube(CUBE, forgetful) as pin:
+    with api.pin_cube(CUBE, FaultyStore(forgetful).fail("put", key=".pin", error=replace)) as pin:
         assert min(api.query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"]) >= 100
 
 
-def test_a_state_is_pinned_throughout_a_renewal(forgetful, monkeypatch):
-    put, pin = core_history.put_pin, api.pin_cube(CUBE, forgetful)
-
-    def check_and_put(*args):
-        assert api.list_cube_history(CUBE, forgetful).pins
-        return put(*args)
-
-    monkeypatch.setattr(core_history, "put_pin", check_and_put)
+def test_a_state_is_pinned_throughout_a_renewal(forgetful):
+    pins = []
+    look = lambda: pins.extend(api.list_cube_history(CUBE, forgetful).pins)  # noqa: E731
+    pin = api.pin_cube(CUBE, FaultyStore(forgetful).fail("put", at=2, key=".pin", error=look))
     pin.renew()
+    assert len(pins) == 1
     pin.release()
 
 

@@ -33,18 +33,15 @@ def store():
 @pytest.fixture
 def before_commit(monkeypatch):
     """Calls a function once, when the files of a merge are written."""
+    finish_write, actions = write_commit.finish_write, []
 
-    def call(function):
-        finish_write = write_commit.finish_write
+    def finish_later(*args):
+        if actions:
+            actions.pop()()
+        return finish_write(*args)
 
-        def finish_later(*args):
-            monkeypatch.setattr(write_commit, "finish_write", finish_write)
-            function()
-            return finish_write(*args)
-
-        monkeypatch.setattr(write_commit, "finish_write", finish_later)
-
-    return call
+    monkeypatch.setattr(write_commit, "finish_write", finish_later)
+    return actions.append
 
 
 def stored(store) -> pd.DataFrame:

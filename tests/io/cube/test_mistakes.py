@@ -13,7 +13,6 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core import errors
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError, CubeNotFoundError, DuplicateCellsError
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.iter_cube import build_cube__iter
 from tests.support.cube_facades import FACADES, SPARK, Eager, open_facade
@@ -587,19 +586,13 @@ def test_the_log_tells_which_announced_datasets_are_not_written(store_factory, c
     assert caplog.messages == ["build of cube c: no input for prices; nothing is written there"]
 
 
-def test_the_log_tells_that_a_commit_was_repeated(built, caplog, monkeypatch):
-    other = iter([MORE])
-    blobs = type(open_blobs(built))
-    put_if = blobs.put_if
-
-    def meet(self, key, *arguments):
-        for data in other:
-            api.append_to_cube(data, CUBE, built)
-        return put_if(self, key, *arguments)
-
-    monkeypatch.setattr(blobs, "put_if", meet)
+def test_the_log_tells_that_a_commit_was_repeated(tmp_path, caplog):
+    store = STORES["memory"](tmp_path)
+    api.build_cube(SEED, CUBE, store)
+    slow = FaultyStore(store())
+    slow.fail("put", key="/_history/", error=lambda: api.append_to_cube(MORE, CUBE, store))
     with caplog.at_level(logging.DEBUG, "kartothek_cube"):
-        api.append_to_cube(MORE.assign(SHOP=[7, 8, 9]), CUBE, built)
+        api.append_to_cube(MORE.assign(SHOP=[7, 8, 9]), CUBE, slow)
     assert "Commit to dataset c++seed: another writer was faster, attempt 2 follows" in caplog.messages
 
 

@@ -12,7 +12,6 @@ from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
@@ -28,9 +27,9 @@ from kartothek_cube.io_components.write.cube_writes import AppendToCube
 from kartothek_cube.io_components.write.write_commit import finish_write, validate_cube, write_job
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write, write_frames
 from tests.support.cube_facades import FACADES, SPARK, open_facade
-from tests.support.cubes import edit_header, groups, memory, refuses, rows, unchanged
+from tests.support.cubes import HEADER, edit_header, groups, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
-from tests.support.stores import FaultyStore
+from tests.support.stores import Died, FaultyStore
 
 CUBE = api.Cube(["x"], ["p"], "cube", index_columns=["i"])
 OLD = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "i": [7, 8, 9], "q": [10, 20, 30]})
@@ -397,17 +396,13 @@ def test_an_index_on_an_added_column(store):
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, monkeypatch, merge):
-    def die(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(header_store, "compare_and_swap_header", die)
-    with pytest.raises(KeyboardInterrupt):
+def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, merge):
+    dying = FaultyStore(store).die("put", key=HEADER)
+    with pytest.raises(Died):
         if merge:
-            api.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+            api.append_to_cube(NEW, CUBE, dying, schema_mode="merge")
         else:
-            api.update_schema(CUBE, store, add={"n": "int64"}, drop="q")
-    monkeypatch.undo()
+            api.update_schema(CUBE, dying, add={"n": "int64"}, drop="q")
     assert query(store) == {"i": [7, 8, 9], "p": ["a", "a", "b"], "q": [10, 20, 30], "x": [1, 2, 3]}
     api.append_to_cube(OLD.tail(1).assign(q=31), CUBE, store)
     assert query(store)["q"] == [10, 20, 31]

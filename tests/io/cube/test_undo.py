@@ -4,7 +4,6 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.store.resolve import GenericBlobStore
 from tests.support.cubes import CUBE, HEADER, frame, memory
 from tests.support.stores import FaultyStore, Same
 
@@ -23,31 +22,18 @@ def rows(store, *columns):
     return df[list(columns)].astype("float").to_numpy().tolist()
 
 
-@pytest.fixture
-def before_seed(monkeypatch):
-    """Calls a function once, before the header of the seed is compared and swapped."""
-    original, actions = GenericBlobStore.put_if, []
-
-    def put_if(self, key, data, token):
-        if actions and key.startswith(f"cube++seed{HEADER}"):
-            actions.pop()()
-        return original(self, key, data, token)
-
-    monkeypatch.setattr(GenericBlobStore, "put_if", put_if)
-    return actions.append
-
-
-def refused_update(store, before_seed, meanwhile):
+def refused_update(store, meanwhile):
     """Update both datasets; the seed is refused since another process has added cells to the partition."""
 
     def act():
         meanwhile()
         api.append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
 
-    before_seed(act)
+    # the header of the other dataset is put already
+    slow = FaultyStore(store).fail("put", key="cube++seed/_history/", error=act)
     data = {"seed": SEED.iloc[:2].assign(v=-1), "extra": EXTRA.iloc[:2].assign(w=-1)}
     with pytest.raises(ConcurrentWriteError):
-        api.update_cube(data, CUBE, Same.of(store), api.C("p") == 0, ["seed", "extra"])
+        api.update_cube(data, CUBE, Same.of(slow), api.C("p") == 0, ["seed", "extra"])
 
 
 WAITS = pytest.mark.slow("waits between attempts")
@@ -71,8 +57,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("write, expected", OTHERS.values(), ids=OTHERS)
-def test_a_refused_update_is_undone_and_what_others_have_written_stays(store, before_seed, write, expected):
-    refused_update(store, before_seed, lambda: write(Same.of(store)))
+def test_a_refused_update_is_undone_and_what_others_have_written_stays(store, write, expected):
+    refused_update(store, lambda: write(Same.of(store)))
     assert rows(store, "x", "w")[: len(expected)] == expected
     assert rows(store, "x", "v") == [[0, 0], [1, 1], [2, 2], [7, 7]]
     assert api.verify_cube(CUBE, Same.of(store)).ok
@@ -107,10 +93,12 @@ def test_a_copy_is_of_one_state_of_the_source(store, overwrite):
     assert rows(target, "x", "w")[:3] == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_a_copy_does_not_replace_what_was_built_meanwhile(store, before_seed):
+def test_a_copy_does_not_replace_what_was_built_meanwhile(store):
     target = memory()
-    before_seed(lambda: api.build_cube(SEED.assign(v=9), CUBE, Same.of(target)))
+    slow = FaultyStore(target)
+    # the last request before the header is put
+    slow.fail("iter_keys", key="cube++seed/", error=lambda: api.build_cube(SEED.assign(v=9), CUBE, target))
     with pytest.raises(RuntimeError, match="exists"):
-        api.copy_cube(CUBE, Same.of(store), Same.of(target), datasets=["seed"])
+        api.copy_cube(CUBE, Same.of(store), Same.of(slow), datasets=["seed"])
     assert rows(target, "v") == [[9], [9], [9]]
     assert api.verify_cube(CUBE, Same.of(target)).ok

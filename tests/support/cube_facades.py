@@ -198,6 +198,18 @@ FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager, Iter, Delaye
 SPARK = "spark"
 
 
+#: façade -> a write whose input comes in several parts
+PARTS = {
+    "iter": lambda operation, parts, **kw: getattr(api, f"{operation}__iter")(iter(parts), **kw),
+    "delayed": lambda operation, parts, **kw: compute(
+        getattr(delayed_cube, f"{operation}_from_delayed")([dask.delayed(same)(df) for df in parts], **kw)
+    ),
+    "bag": lambda operation, parts, **kw: compute(
+        getattr(bag_cube, f"{operation}_from_bag")(db.from_sequence(parts or [None]), **kw)
+    ),
+}
+
+
 def open_facade(name: str) -> Any:
     """A façade by name; pyspark is imported for Spark only."""
     if name == SPARK:

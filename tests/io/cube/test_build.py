@@ -2,8 +2,6 @@
 
 import re
 
-import dask
-import dask.bag as db
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -12,6 +10,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support import cubes
+from tests.support.cube_facades import PARTS
 from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, aborts, frame, header, keys, refuses, rows, wrong
 
 NAME = "[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{16}"
@@ -21,30 +20,10 @@ INDEX = r"indices/{}/\d{{4}}-\d\d-\d\dT\d\d%3A\d\d%3A\d\d(\.\d{{6}})?\.by-datase
 # what is stored ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "seed, expected",
-    [
-        (frame(x=[0, 1], p=[0, 1], v1=[1, 2]), [f"p=0/{NAME}", f"p=1/{NAME}"]),
-        (frame(x=[0, 1], p=[0, 0], v1=[1, 2]), [f"p=0/{NAME}"]),
-    ],
-    ids=["two partitions", "one partition"],
-)
-def test_keys_of_a_seed_are_header_schema_index_and_files(driver, store_factory, seed, expected):
-    driver.build_cube(data=seed, cube=CUBE, store=store_factory)
-    patterns = [
-        r"cube\+\+seed\.by-dataset-metadata\.json",
-        r"cube\+\+seed/table/_common_metadata",
-        r"cube\+\+seed/" + INDEX.format("x"),
-        *(rf"cube\+\+seed/table/{label}\.parquet" for label in expected),
-    ]
-    found = sorted(keys(store_factory))
-    assert len(found) == len(patterns)
-    assert all(any(re.fullmatch(pattern, key) for key in found) for pattern in patterns)
-
-
-def test_each_dataset_of_the_input_becomes_a_dataset(driver, store_factory):
+def test_a_dataset_is_a_header_a_schema_indices_and_files(driver, store_factory):
     result = driver.build_cube(data=BOTH, cube=CUBE, store=store_factory)
-    assert set(result) == cubes.dataset_ids(store_factory) == {"seed", "enrich"}
+    assert set(result) == {"seed", "enrich"}
+    patterns = [r"cube\+\+seed/" + INDEX.format("x")]
     for id_, dataset in result.items():
         assert dataset == DatasetMetadata.load_from_store(f"cube++{id_}", store_factory())
         stored = header(store_factory, f"cube++{id_}")
@@ -52,6 +31,12 @@ def test_each_dataset_of_the_input_becomes_a_dataset(driver, store_factory):
         assert stored["dataset_metadata_version"] == 4
         assert stored["partition_keys"] == ["p"]
         assert [set(part["files"]) for part in stored["partitions"].values()] == [{"table"}, {"table"}]
+        names = [r"\.by-dataset-metadata\.json", "/table/_common_metadata"]
+        names += [rf"/table/p={p}/{NAME}\.parquet" for p in (0, 1)]
+        patterns += [rf"cube\+\+{id_}{name}" for name in names]
+    found = keys(store_factory)
+    assert len(found) == len(patterns)
+    assert all(any(re.fullmatch(pattern, key) for key in found) for pattern in patterns)
     cubes.check_integrity(store_factory)
 
 
@@ -142,26 +127,13 @@ def test_partition_on_of_an_enrichment(driver, store_factory, partition_on, keys
 def test_seed_may_have_another_name(driver, store_factory):
     cube = CUBE.copy(seed_dataset="main")
     driver.build_cube(data={"main": SEED, "seed": ENRICH}, cube=cube, store=store_factory)
-    found = [
-        header(store_factory, f"cube++{id_}")["metadata"]["ktk_cube_is_seed"] for id_ in ("main", "seed")
-    ]
-    assert found == [True, False]
+    for id_ in ("main", "seed"):
+        assert header(store_factory, f"cube++{id_}")["metadata"]["ktk_cube_is_seed"] == (id_ == "main")
+    # a single frame is the seed
+    other = cube.copy(uuid_prefix="other")
+    assert set(driver.build_cube(data=SEED, cube=other, store=store_factory)) == {"main"}
 
 
-def test_a_single_frame_is_the_seed(driver, store_factory):
-    cube = CUBE.copy(seed_dataset="main")
-    assert set(driver.build_cube(data=SEED, cube=cube, store=store_factory)) == {"main"}
-
-
-PARTS = {
-    "iter": lambda parts, **kw: api.build_cube__iter(iter(parts), **kw),
-    "delayed": lambda parts, **kw: api.build_cube_from_delayed(
-        [dask.delayed(df) for df in parts], **kw
-    ).compute(scheduler="sync"),
-    "bag": lambda parts, **kw: api.build_cube_from_bag(db.from_sequence(parts), **kw).compute(
-        scheduler="sync"
-    ),
-}
 LISTS = pa.list_(pa.int64())
 
 
@@ -181,7 +153,7 @@ def test_a_part_of_the_input_may_lack_the_types_of_nested_values(
 ):
     """Its file has another type than the schema, which reads, checks and later writes do not show."""
     parts = [pd.DataFrame({"x": [x], "p": 0, "v1": [v]}) for x, v in enumerate([empty, value])]
-    PARTS[build](parts[::order], cube=CUBE, store=store_factory)
+    PARTS[build]("build_cube", parts[::order], cube=CUBE, store=store_factory)
 
     def check(values):
         assert api.verify_cube(CUBE, store_factory).ok
@@ -240,11 +212,13 @@ def test_column_names_in_bytes_become_text(store_factory):
 
 NO_DICT = "metadata should be a dict of dataset id to dict, but is list"
 NO_JSON = "metadata for dataset seed cannot be stored as JSON"
+REPEATED = frame(x=[7, 8, 7], p=[3, 3, 3], v1=["same", "other", "same"], v2=[41, 42, 43])
+EQUAL, DIFFERENT = frame(x=[7, 7], p=[3, 3], v1=[1, 1]), frame(x=[7, 7], p=[3, 3], v2=[51, 52])
+REPEATED_Y = {"seed": SEED.assign(y=0), "enrich": frame(y=[1, 1], p=[0, 0], v2=[1, 2])}
 NULL_IN_INDEX = {"seed": SEED, "enrich": ENRICH.assign(v2=["a", None])}
 NO_BUILD = {
     "seed missing": wrong("seed", data={"enrich": ENRICH}),
     "nothing": wrong("seed", data=[]),
-    "not a frame": wrong("int", error=TypeError, data={"seed": 1}),
     "sparse": wrong("parse", error=TypeError, data=SEED.assign(v1=pd.arrays.SparseArray([0, 1]))),
     "duplicate columns": wrong(
         "seed", "v1", data=pd.DataFrame([[1, 2, 3, 4]], columns=["x", "p", "v1", "v1"])
@@ -256,7 +230,6 @@ NO_BUILD = {
     "partition_on column missing": wrong("enrich", "q", data=BOTH, partition_on={"enrich": ["p", "q"]}),
     "partition column not in partition_on": wrong("enrich", "p", data=BOTH, partition_on={"enrich": []}),
     "seed partitioned otherwise": wrong("seed", "p", data=SEED, partition_on={"seed": ["p", "v1"]}),
-    "duplicates in partition_on": wrong("enrich", "p", data=BOTH, partition_on={"enrich": ["p", "p"]}),
     "null in dimension": wrong("dimension", "x", "seed", data=frame(x=[1, None], p=[0, 0])),
     "null in partition": wrong("partition", "p", "seed", data=frame(x=[1, 2], p=["a", None])),
     "null in index": wrong("index", "v2", "enrich", data=NULL_IN_INDEX, cube=CUBE.copy(index_columns=["v2"])),
@@ -267,6 +240,14 @@ NO_BUILD = {
     "metadata of unknown datasets": wrong("a, b", data=SEED, metadata={"b": {}, "a": {}}),
     "metadata that JSON does not know": wrong(
         NO_JSON, error=TypeError, data=SEED, metadata={"seed": {"a": {1}}}
+    ),
+    "duplicate cells": wrong("seed", "p, x", "3", "7", "v1", "same", "v2", "41", "43", data=REPEATED),
+    "equal rows": wrong("seed", "p, x", "3", "7", "v1", data=EQUAL),
+    "duplicate cells of an enrichment": wrong(
+        *("enrich", "p, x", "3", "7", "v2", "51", "52"), data={"seed": SEED, "enrich": DIFFERENT}
+    ),
+    "duplicate cells of its own dimensions": wrong(
+        "enrich", "p, y", data=REPEATED_Y, cube=CUBE.copy(dimension_columns=["x", "y"])
     ),
     "illegal dataset id": wrong("a/b", data={"seed": SEED, "a/b": ENRICH}),
     "separator in dataset id": wrong("a++b", data={"seed": SEED, "a++b": ENRICH}),
@@ -282,32 +263,6 @@ def test_wrong_input_is_refused_before_anything_is_written(driver, store_factory
 def test_frames_of_a_dataset_must_have_equal_columns(store_factory):
     with refuses(store_factory, ValueError, "seed", "v1", "v2"):
         api.build_cube(data=[SEED, SEED.rename(columns={"v1": "v2"})], cube=CUBE, store=store_factory)
-
-
-@pytest.mark.parametrize("id_", ["seed", "enrich"])
-def test_datasets_without_rows_are_not_written(driver, store_factory, id_):
-    data = {**BOTH, id_: BOTH[id_].iloc[:0]}
-    with aborts(store_factory, id_):
-        driver.build_cube(data=data, cube=CUBE, store=store_factory)
-
-
-@pytest.mark.parametrize(
-    "id_, df, fragments",
-    [
-        (
-            "seed",
-            frame(x=[7, 8, 7], p=[3, 3, 3], v1=["same", "other", "same"], v2=[41, 42, 43]),
-            "seed|p, x|3|7|v1|same|v2|41|43",
-        ),
-        ("seed", frame(x=[7, 7], p=[3, 3], v1=[1, 1]), "seed|p, x|3|7|v1"),
-        ("enrich", frame(x=[7, 7], p=[3, 3], v2=[51, 52]), "enrich|p, x|3|7|v2|51|52"),
-    ],
-    ids=["seed", "equal rows", "enrichment"],
-)
-def test_duplicate_cells_are_shown_and_refused(driver, store_factory, id_, df, fragments):
-    data = {"seed": SEED, id_: df}
-    with refuses(store_factory, ValueError, *fragments.split("|")):
-        driver.build_cube(data=data, cube=CUBE, store=store_factory)
 
 
 @pytest.mark.parametrize(
@@ -332,41 +287,27 @@ def test_duplicate_cells_say_whether_missing_and_nested_payload_is_equal(store_f
         api.build_cube(df, CUBE, store_factory)
 
 
-def test_duplicate_cells_of_an_enrichment_are_those_of_its_own_dimensions(store_factory):
-    cube = CUBE.copy(dimension_columns=["x", "y"])
-    data = {"seed": SEED.assign(y=0), "enrich": frame(y=[1, 1], p=[0, 0], v2=[1, 2])}
-    with refuses(store_factory, ValueError, "enrich", "p, y"):
-        api.build_cube(data=data, cube=cube, store=store_factory)
-
-
 def test_a_cell_may_occur_in_two_partitions(driver, store_factory):
     driver.build_cube(data=frame(x=[0, 0], p=[0, 1], v1=[1, 2]), cube=CUBE, store=store_factory)
     assert rows(driver.query_cube(cube=CUBE, store=store_factory)) == {"p": [0, 1], "v1": [1, 2], "x": [0, 0]}
 
 
 UNFIT = {
-    "payload twice": (ENRICH.rename(columns={"v2": "v1"}), ["v1", "enrich", "seed"]),
-    "dimension type": (frame(x=["a"], p=[0], v2=[1]), ["x", "int64", "string"]),
-    "partition type": (frame(x=[0], p=["a"], v2=[1]), ["p", "int64", "string"]),
+    "payload twice": ({"enrich": ENRICH.rename(columns={"v2": "v1"})}, ["v1", "enrich", "seed"]),
+    "dimension type": ({"enrich": frame(x=["a"], p=[0], v2=[1])}, ["x", "int64", "string"]),
+    "partition type": ({"enrich": frame(x=[0], p=["a"], v2=[1])}, ["p", "int64", "string"]),
+    "no rows": ({"enrich": ENRICH.iloc[:0]}, ["enrich"]),
+    "no rows of the seed": ({"seed": SEED.iloc[:0]}, ["seed"]),
 }
 
 
-@pytest.mark.parametrize("enrich, fragments", UNFIT.values(), ids=UNFIT)
-def test_datasets_that_do_not_fit_are_rolled_back(driver, store_factory, enrich, fragments):
+@pytest.mark.parametrize("unfit, fragments", UNFIT.values(), ids=UNFIT)
+def test_datasets_that_do_not_fit_are_rolled_back(driver, store_factory, unfit, fragments):
     with aborts(store_factory, *fragments):
-        driver.build_cube(data={"seed": SEED, "enrich": enrich}, cube=CUBE, store=store_factory)
-    assert cubes.dataset_ids(store_factory) == set()
+        driver.build_cube(data={**BOTH, **unfit}, cube=CUBE, store=store_factory)
 
 
 # existing cubes ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def built(driver, store_factory):
-    """A store with a cube of two datasets."""
-    cube, metadata = CUBE.copy(index_columns=["v2"]), {"seed": {"old": 1}}
-    driver.build_cube(data=BOTH, cube=cube, store=store_factory, metadata=metadata)
-    return store_factory
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -386,6 +327,8 @@ def test_other_cubes_are_not_in_the_way(driver, built):
 
 
 def test_overwrite_replaces_rows_schema_indices_and_metadata(driver, built):
+    indexed = CUBE.copy(index_columns=["v2"])
+    driver.build_cube(data=BOTH, cube=indexed, store=built, overwrite=True, metadata={"seed": {"old": 1}})
     key = {"x": ["a"], "p": ["b"]}
     data = {"seed": frame(**key, v3=[1.5]), "enrich": frame(**key, v1=[True]), "new": frame(x=["a"], v4=[4])}
     arguments = {"overwrite": True, "metadata": {"seed": {"new": 2}}, "partition_on": {"new": []}}
@@ -398,21 +341,13 @@ def test_overwrite_replaces_rows_schema_indices_and_metadata(driver, built):
     cubes.check_integrity(built)
 
 
-@pytest.mark.parametrize("enrich, fragments", [UNFIT["dimension type"], UNFIT["payload twice"]])
-def test_failed_overwrite_restores_what_was_there(driver, built, enrich, fragments):
-    cube = CUBE.copy(index_columns=["v2"])
-    expected = rows(driver.query_cube(cube=cube, store=built))
+@pytest.mark.parametrize("unfit, fragments", [UNFIT["dimension type"], UNFIT["payload twice"]])
+def test_failed_overwrite_restores_what_was_there(driver, built, unfit, fragments):
+    expected = rows(driver.query_cube(cube=CUBE, store=built))
+    data = {**BOTH, **unfit, "new": frame(x=[0], p=[0], v3=[1])}
     with aborts(built, *fragments):
-        driver.build_cube(data={"seed": SEED, "enrich": enrich}, cube=CUBE, store=built, overwrite=True)
-    cubes.check_integrity(built)
-    assert rows(driver.query_cube(cube=cube, store=built)) == expected
-
-
-def test_failed_overwrite_removes_the_datasets_that_are_new(driver, built):
-    data = {"seed": SEED, "enrich": ENRICH, "new": frame(x=["a"], p=[0], v3=[1])}
-    with aborts(built, "x"):
         driver.build_cube(data=data, cube=CUBE, store=built, overwrite=True)
-    assert cubes.dataset_ids(built) == {"seed", "enrich"}
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == expected
 
 
 def test_the_error_for_missing_partition_columns_tells_how_to_do_without():

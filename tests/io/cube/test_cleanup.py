@@ -17,13 +17,6 @@ from tests.support.crash import stores_after_faults
 from tests.support.cubes import ENRICH, SEED
 
 
-@pytest.fixture
-def built(store_factory):
-    """A store with a cube of two datasets."""
-    cubes.build(store_factory, seed=SEED, enrich=ENRICH)
-    return store_factory
-
-
 def test_a_tidy_cube_stays_as_it_is_and_so_does_an_empty_store(driver, built, other_store_factory):
     for store in (built, other_store_factory):
         with cubes.unchanged(store):

@@ -9,10 +9,7 @@ import pytest
 from kartothek_cube.api.cube import delete_cube, discover_datasets, query_cube_df
 from tests.support import cubes
 from tests.support.crash import stores_after_faults
-from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, memory, snapshot
-
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+from tests.support.cubes import CUBE, ENRICH, HEADER, SEED, build, dataset_ids, keys, memory, snapshot
 
 
 @pytest.fixture
@@ -50,14 +47,8 @@ def test_what_no_header_names_stays_and_all_else_goes(driver, built, lost):
     own = keys(built)
     for prefix in ("cube2", "cub", "cube+seed", "Xcube"):
         build(built, CUBE.copy(uuid_prefix=prefix), seed=SEED)
-    for key in (
-        "cube++seed/table/p=0/abc.parquet",
-        "cube++seed/x",
-        "cube.txt",
-        "cube/x",
-        "cube++other/table/x",
-    ):
-        built().put(key, b"data")
+    for key in ("++seed/table/p=0/abc.parquet", "++seed/x", ".txt", "/x", "++other/table/x"):
+        built().put(f"cube{key}", b"data")
     others = keys(built) - own
     if lost:
         built().delete(lost)

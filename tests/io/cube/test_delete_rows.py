@@ -42,17 +42,15 @@ def left(store, column="x"):
 
 def stored(store, name, column):
     """Values of a column in the files of a dataset."""
-    return sorted(
-        v for content in cubes.file_contents(lambda: store, f"cube++{name}") for v in content[column]
-    )
+    contents = cubes.file_contents(lambda: store, f"cube++{name}")
+    return sorted(value for content in contents for value in content[column])
 
 
 def test_rows_are_deleted_from_all_datasets(store, driver):
     before = {label for label in cubes.file_keys(lambda: store, "cube++seed") if "p=1" in label}
     counts = driver.delete_rows(cube=CUBE, store=lambda: store, conditions=C("v") == 1)
-    assert before & set(cubes.file_keys(lambda: store, "cube++seed")) == before, (
-        "files without such rows stay"
-    )
+    # files without such rows stay
+    assert before <= set(cubes.file_keys(lambda: store, "cube++seed"))
     found = {name: count["rows_deleted"] for name, count in counts.items()}
     assert found == {"extra": 1, "names": 0, "seed": 1, "whole": 1}
     assert left(store) == [0, 2, 3, 4, 5]
@@ -60,6 +58,9 @@ def test_rows_are_deleted_from_all_datasets(store, driver):
     assert found == [[0, 2, 3, 4, 5], [0, 2, 3, 4], [0, 2, 3, 4, 5]]
     cubes.check_integrity(lambda: store, CUBE)
     assert api.verify_cube(CUBE, store).ok
+    built, state = api.list_cube_history(CUBE, store)
+    assert (state.operation, state.datasets) == ("delete_rows", ("extra", "seed", "whole"))
+    assert len(api.query_cube_df(CUBE, store, as_of=built.version)) == 6
 
 
 def test_files_of_kartothek_whose_objects_have_other_types(driver):
@@ -80,7 +81,7 @@ W = C("w")
 CONDITIONS = [
     *((W > 11, [0, 1, 5]), ("w > 11 & i == 0", [0, 1, 3, 5]), ("n == zero", [3, 4, 5]), ("all", [])),
     *((W.is_null(), [0, 1, 2, 3, 4]), ((C("p") == 0) | (W == 14), [3, 5]), (C("p") == 1, [0, 1, 2])),
-    ([C("x").isin([0, 5]), C("u") == 20], [1, 2, 3, 4]),
+    *(([C("x").isin([0, 5]), C("u") == 20], [1, 2, 3, 4]), (C("i") == 1, [0, 2, 4])),
 ]
 
 
@@ -118,14 +119,6 @@ def test_older_versions_of_deleted_cells_do_not_come_back(store):
     assert left(store, "v")[:2] == [7, 8], "the condition concerns the newest version"
     assert api.delete_rows(CUBE, store, C("v") == 8)["seed"] == {"rows_deleted": 1, "partitions": 1}
     assert left(store) == [0, 2, 3, 4, 5]
-
-
-def test_the_indices_stay_correct(store):
-    api.delete_rows(CUBE, store, C("i") == 1)
-    assert api.query_cube(CUBE, store, C("i") == 1) == []
-    assert api.query_cube_df(CUBE, store, C("i") == 0)["x"].tolist() == [0, 2, 4]
-    api.cleanup_cube(CUBE, store)
-    assert api.verify_cube(CUBE, store).ok
 
 
 def test_a_row_that_cells_share_is_deleted_with_the_last_of_them():
@@ -192,16 +185,6 @@ def test_wrong_arguments_and_conditions_of_no_row_change_nothing(store, argument
     assert counts["seed"] == {"rows_deleted": 0, "partitions": 0}
 
 
-def test_a_rollback_brings_rows_back(store):
-    before = api.query_cube_df(CUBE, store)
-    api.delete_rows(CUBE, store, C("x") < 4)
-    built, state = api.list_cube_history(CUBE, store)
-    assert (state.operation, state.datasets) == ("delete_rows", DATASETS)
-    pd.testing.assert_frame_equal(api.query_cube_df(CUBE, store, as_of=built.version), before)
-    api.rollback_cube(CUBE, store, built.version)
-    pd.testing.assert_frame_equal(api.query_cube_df(CUBE, store), before)
-
-
 def planned(store, conditions):
     """The last step of a deletion whose tasks are done."""
     job = DeleteRows(CUBE, store, conditions).job()
@@ -231,13 +214,6 @@ def test_writers_of_other_partitions_are_no_conflict(store):
     api.compact_cube(CUBE, store)
     finish()
     assert left(store, "v") == [2, 3, 4, 9]
-
-
-def test_a_column_that_is_renamed_meanwhile_is_noticed(store):
-    finish = planned(store, C("v") < 2)
-    api.update_schema(CUBE, store, rename={"v": "z"})
-    with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
-        finish()
 
 
 @pytest.mark.parametrize("conditions", [C("v") < 2, C("p") == 0], ids=["rewritten", "removed"])

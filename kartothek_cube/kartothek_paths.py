@@ -58,8 +58,8 @@ _NAMES: dict[str, dict[str, str]] = {
     "io_components.cube.write": {"core.errors": "MultiTableCommitAborted"},
     "io_components.metapartition": {"core.naming": "SINGLE_TABLE"},
     "io_components.utils": {
-        "io_components.arguments": "align_categories combine_metadata extract_duplicates normalize_arg "
-        "normalize_args sort_values_categorical"
+        "io_components.dataset_arguments": "align_categories combine_metadata extract_duplicates "
+        "normalize_arg normalize_args sort_values_categorical"
     },
     "serialization._csv": {"serialization._generic": "CsvSerializer"},
     "serialization._parquet": {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob, StoreFactory, StoreInput
-    from kartothek_cube.io_components.maintenance.history import CubeAsOf
+    from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
     from kartothek_cube.io_components.write.write_commit import StagedWrite
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,7 +139,7 @@ class CliContext:
 
     def as_of(self, moment: CubeAsOf) -> None:
         """Replace the datasets by those of another state."""
-        from kartothek_cube.io_components.maintenance.history import datasets_as_of
+        from kartothek_cube.io_components.maintenance.cube_history import datasets_as_of
 
         self._loaded = (self.any_cube, datasets_as_of(self.any_cube, self.store, moment))
 

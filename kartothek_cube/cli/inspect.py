@@ -154,7 +154,7 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
     """Version and state of the published table of a dataset; None if there is none."""
     from kartothek_cube.core.naming import PUBLISH
     from kartothek_cube.core.store import open_blobs
-    from kartothek_cube.io_components.publication.table import find_publication
+    from kartothek_cube.io_components.publication.published_table import find_publication
 
     try:
         table = find_publication(open_blobs(state.store), dataset)

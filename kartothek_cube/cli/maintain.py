@@ -577,7 +577,11 @@ def history(
     cleanup keeps.
     """
     from kartothek_cube.io import eager_cube
-    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
+    from kartothek_cube.io_components.maintenance.cube_history import (
+        describe_states,
+        format_time,
+        format_versions,
+    )
     from kartothek_cube.io_components.maintenance.rollback import check_rollback
 
     options = click.get_current_context().params

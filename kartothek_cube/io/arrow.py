@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components import arguments, arrow_dataset, dataset_read, facade
+from kartothek_cube.io_components import arrow_dataset, dataset_arguments, dataset_read, facade
 from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit
 
 __all__ = ["dataset", "read_table_arrow", "read_dataset_as_arrow", "read_dataset_as_record_batches"]
@@ -110,6 +110,6 @@ def dataset(
     >>> duckdb.sql("SELECT CITY FROM cities WHERE COUNTRY_CODE = 'IT'").fetchall()
     [('Rom',)]
     """
-    opened = arguments.dataset_factory(dataset_uuid, store, factory)
+    opened = dataset_arguments.dataset_factory(dataset_uuid, store, factory)
     source = DatasetSource(opened.dataset_uuid, opened.store_factory, table_name, as_of)
     return LazyDataset(source, schema=arrow_dataset.in_unit(source.read_schema(), timestamp_unit))

@@ -15,7 +15,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components import arrow_dataset
 from kartothek_cube.io_components.arrow_dataset import CubeSource, LazyDataset, TimestampUnit
 from kartothek_cube.io_components.facade import Example, define_facade
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import announce_query, query_table, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube, QueryTable
 from kartothek_cube.io_components.query.physical_plan import plan_query, plan_table

@@ -18,7 +18,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components import dataset_read, delete_rows
-from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.dataset_arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Operation, P, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, publish

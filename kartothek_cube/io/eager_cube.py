@@ -24,7 +24,7 @@ from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, P, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, publish
-from kartothek_cube.io_components.maintenance.history import CubeHistory, CubeState, list_cube_history
+from kartothek_cube.io_components.maintenance.cube_history import CubeHistory, CubeState, list_cube_history
 from kartothek_cube.io_components.maintenance.overview import CubeChanges, CubeLineage
 from kartothek_cube.io_components.maintenance.pins import pin_cube
 from kartothek_cube.io_components.maintenance.publish import discard_staged, publish_staged

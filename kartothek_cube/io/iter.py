@@ -14,7 +14,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components import dataset_read, facade, job
-from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.dataset_arguments import MetadataInput
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import DatasetInput, iter_inputs, write_part

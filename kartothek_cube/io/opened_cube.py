@@ -25,7 +25,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 from kartothek_cube.io_components.arrow_dataset import cast_table, in_unit
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.explain import QueryExplanation
 from kartothek_cube.io_components.query.physical_plan import load_datasets, order_columns
 from kartothek_cube.io_components.write.write_commit import StagedInput, StagedWrite

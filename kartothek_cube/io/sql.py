@@ -13,7 +13,7 @@ from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.arrow_cube import cube_dataset
 from kartothek_cube.io_components.arrow_dataset import TimestampUnit
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.physical_plan import load_datasets
 
 if TYPE_CHECKING:

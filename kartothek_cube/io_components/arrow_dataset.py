@@ -26,7 +26,7 @@ from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import StoreFactory, open_blobs
 from kartothek_cube.io_components import dataset_read, runtime
-from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query import executor, logical_plan, physical_plan
 from kartothek_cube.io_components.scan import count_rows
 

@@ -21,11 +21,16 @@ from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.arguments import user_metadata
+from kartothek_cube.io_components.dataset_arguments import user_metadata
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance import overview
-from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
+from kartothek_cube.io_components.maintenance.cube_history import (
+    COMPUTED_FROM,
+    CubeAsOf,
+    is_token,
+    make_token,
+)
 from kartothek_cube.io_components.query import executor, logical_plan, physical_plan
 from kartothek_cube.io_components.write import table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing

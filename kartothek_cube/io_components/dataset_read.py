@@ -29,7 +29,12 @@ from kartothek_cube.core.pandas_conversion import (
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
-from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory, normalize_arg
+from kartothek_cube.io_components.dataset_arguments import (
+    check_columns,
+    check_table,
+    dataset_factory,
+    normalize_arg,
+)
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map

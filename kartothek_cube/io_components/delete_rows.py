@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import StoreInput, open_blobs
-from kartothek_cube.io_components import arguments, dataset_read, runtime
+from kartothek_cube.io_components import dataset_arguments, dataset_read, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes, join_codes, lookup_keys
@@ -314,7 +314,7 @@ class DeleteDatasetRows:
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Rewrite the files that have such rows, then commit."""
-        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset = dataset_arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         state, predicates = dataset.dataset_metadata, self.predicates
         dimensions = constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS
         if consistency.read_specification(state.metadata, dimensions) is not None:

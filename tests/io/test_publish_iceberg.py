@@ -13,7 +13,7 @@ from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.publication import delta_log, iceberg, table
+from kartothek_cube.io_components.publication import delta_log, iceberg, published_table
 from tests.io import test_publish as delta
 from tests.io.test_publish import CUBE, build_published, plain, seed, store_published
 from tests.support.crash import stores_after_faults
@@ -77,7 +77,7 @@ def test_what_iceberg_tables_cannot_show(url, path, monkeypatch):
     cubes.build_cube(data, CUBE, url, partition_on={"more": ["p", "f"]})
     with pytest.raises(ValueError, match="partition key f is a floating point number"):
         cubes.publish_cube(CUBE, url, format="iceberg")
-    monkeypatch.setattr(table, "find_spec", lambda name: None)
+    monkeypatch.setattr(published_table, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'kartothek_cube\[iceberg\]'"):
         cubes.publish_cube(CUBE, url, format="iceberg")
     assert not delta.logs(path)

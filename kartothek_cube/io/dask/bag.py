@@ -15,7 +15,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components import dataset_read, runtime
-from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.dataset_arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset

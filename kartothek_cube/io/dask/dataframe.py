@@ -33,7 +33,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
 from kartothek_cube.io_components import dataset_read, kernels
-from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
+from kartothek_cube.io_components.dataset_arguments import MetadataInput, dataset_factory, normalize_arg
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, read_frame
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job

@@ -19,7 +19,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask._dask_executor import SYNC, SYNC_ALL, answer_as_delayed, picklable_store
-from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.dataset_arguments import MetadataInput
 from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frame
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores

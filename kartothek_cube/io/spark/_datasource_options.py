@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.cube.discover import list_cubes
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
 #: name of the format

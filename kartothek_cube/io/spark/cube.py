@@ -31,7 +31,7 @@ from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import Example, Operation, P, define_facade, facade, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks

@@ -17,7 +17,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import SessionArgument, active_session, picklable_store, workers
-from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.dataset_arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import ReadGroups, read_dataset_job
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores

@@ -28,7 +28,7 @@ from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _conversion, _datasource_options, _session
 from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark.cube import query_as_frame
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query
 

@@ -31,7 +31,7 @@ from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
 

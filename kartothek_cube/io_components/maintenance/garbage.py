@@ -23,7 +23,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import Blob, BlobStore, StoreFactory, StoreInput, blob_store, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.dataset_arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.publication import delta_log

@@ -34,7 +34,7 @@ from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, single_step_job
-from kartothek_cube.io_components.maintenance import history as cube_history
+from kartothek_cube.io_components.maintenance import cube_history
 
 #: numbers by name, of datasets
 Stats: TypeAlias = dict[str, dict[str, int]]

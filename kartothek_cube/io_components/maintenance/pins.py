@@ -13,8 +13,8 @@ from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.maintenance.cube_history import make_token
 from kartothek_cube.io_components.maintenance.garbage import store_time
-from kartothek_cube.io_components.maintenance.history import make_token
 
 # The order of requests: put the pins, then read the headers again. If they still have the pinned states, a
 # garbage collection that deletes files of these adds its tombstones later, and lists the pins after that.

@@ -25,10 +25,10 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components import arguments, facade, runtime
+from kartothek_cube.io_components import dataset_arguments, facade, runtime
 from kartothek_cube.io_components.job import CountsByDataset, Job, execute, single_step_job
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
-from kartothek_cube.io_components.publication import delta_log, table
+from kartothek_cube.io_components.publication import delta_log, published_table
 from kartothek_cube.io_components.write import rewrite, write_commit
 
 
@@ -83,7 +83,7 @@ class PublishCube:
 
     def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Look at new files, then add a version to the log of each dataset."""
-        table.check_format(self.format)
+        published_table.check_format(self.format)
         uuids = _choose_uuids(self.cube, self.store, self.datasets)
         compacted = self.cube if self.compact else None
         run = partial(_publish, uuids, self.store, self.format, self.on_commit, compacted)
@@ -141,8 +141,10 @@ class PublishDataset:
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Look at new files, then add a version to the log."""
-        table.check_format(self.format)
-        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        published_table.check_format(self.format)
+        dataset = dataset_arguments.dataset_factory(
+            self.dataset_uuid, self.store, self.factory, load_schema=False
+        )
         uuid, store = dataset.dataset_uuid, dataset.store_factory
         publish = partial(_publish, {uuid: uuid}, store, self.format, self.on_commit)
         return single_step_job("publish", f"publish dataset {uuid}", lambda: publish()[uuid])
@@ -166,7 +168,7 @@ def _publish(
 ) -> CountsByDataset:
     """Publish all datasets or none, `uuids` by name; `cube`: that which may be compacted first."""
     blobs = open_blobs(store)
-    facts = {uuid: table.read_new_groups(blobs, uuid, format) for uuid in uuids.values()}
+    facts = {uuid: published_table.read_new_groups(blobs, uuid, format) for uuid in uuids.values()}
     groups = chain.from_iterable(known.items() for known in facts.values())
     problems = {group: fact.problem for group, fact in groups if fact.problem is not None}
     if problems:
@@ -174,7 +176,9 @@ def _publish(
             raise ValueError(next(iter(problems.values())))
         job = rewrite.compact_files_job(cube, store, set(chain.from_iterable(problems)))
         execute(job, runtime.available_cores())
-    counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
+    counts = {
+        name: published_table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()
+    }
     if on_commit is not None:
         # marked only once it can be published; commits until then are published by the commit of the mark
         for uuid in uuids.values():
@@ -188,7 +192,7 @@ def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
     if state.metadata.get(naming.PUBLISH) != format and not operation.is_hidden(state):
         info = history.describe_operation("publish")
         change = ChangeSet(uuid, state.table_name, metadata={naming.PUBLISH: format}, info=info)
-        table.publish_committed(blobs, commit(blobs, change)[0])
+        published_table.publish_committed(blobs, commit(blobs, change)[0])
 
 
 # -- the end of publications -----------------------------------------------------------------------------
@@ -274,7 +278,9 @@ class UnpublishDataset:
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Delete a log."""
-        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        dataset = dataset_arguments.dataset_factory(
+            self.dataset_uuid, self.store, self.factory, load_schema=False
+        )
         # a dataset that does not exist is an error
         uuid, blobs = dataset.dataset_metadata.uuid, open_blobs(dataset.store_factory)
         return single_step_job("unpublish", f"unpublish dataset {uuid}", partial(_unpublish, blobs, uuid))

@@ -16,10 +16,9 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
-from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance import history as cube_history
-from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeState, Cut, DatasetHistories
-from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.maintenance import cube_history, garbage
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, CubeState, Cut, DatasetHistories
+from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.write.write_commit import commit_cube, validate_cube
 
 

@@ -19,8 +19,8 @@ from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.dataset_arguments import dataset_factory
+from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.write_commit import commit_cube, validate_cube
 

@@ -40,7 +40,7 @@ from kartothek_cube.core.transforms import PartitionTransform, read_transforms
 from kartothek_cube.io_components import kernels, scan
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
-from kartothek_cube.io_components.publication.table import find_publication
+from kartothek_cube.io_components.publication.published_table import find_publication
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.serialization import ParquetReadError, parquet

@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, check_names
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 
 #: columns by dataset
 _Columns = Mapping[str, frozenset[str]]

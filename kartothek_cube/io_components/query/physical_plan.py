@@ -26,7 +26,7 @@ from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.maintenance import overview
-from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, QueryTable, Role, analyze
 from kartothek_cube.io_components.runtime import ordered_map, scan_bounds, split_by_weight, store_factory
 from kartothek_cube.io_components.scan import estimate_bytes, file_widths, read_files

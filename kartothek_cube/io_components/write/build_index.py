@@ -21,10 +21,10 @@ from kartothek_cube.core.pruning import STATISTICS, collect_statistics, statisti
 from kartothek_cube.core.schema import long_types, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.arguments import check_new_indices, dataset_factory, normalize_arg
+from kartothek_cube.io_components.dataset_arguments import check_new_indices, dataset_factory, normalize_arg
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.write_plan import (
     WriteResult,

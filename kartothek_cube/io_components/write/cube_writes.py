@@ -18,7 +18,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import scan
-from kartothek_cube.io_components.arguments import check_serializer
+from kartothek_cube.io_components.dataset_arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory

@@ -24,7 +24,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components import arguments, runtime
+from kartothek_cube.io_components import dataset_arguments, runtime
 from kartothek_cube.io_components.write import write_plan, write_tasks
 from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
@@ -84,7 +84,7 @@ class StoreDataset:
 
     store: StoreInput
     dataset_uuid: str | None = None
-    metadata: arguments.MetadataInput = None
+    metadata: dataset_arguments.MetadataInput = None
     partition_on: Names = None
     df_serializer: DataFrameSerializer | None = None
     overwrite: bool = False
@@ -120,11 +120,11 @@ def _merge_metadata(merger: MetadataMerger, uuid: str, dicts: list[dict[str, Any
     except Exception as error:
         # no error that a store may raise: the commit is not done, and the files of the write are deleted
         raise ValueError(f"metadata_merger failed for dataset {uuid!r}: {error!r}") from error
-    return {**stored, **given, **arguments.user_metadata(merged)}
+    return {**stored, **given, **dataset_arguments.user_metadata(merged)}
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
-    return tuple(parse_name(name, column) for column in arguments.normalize_arg(name, value) or ())
+    return tuple(parse_name(name, column) for column in dataset_arguments.normalize_arg(name, value) or ())
 
 
 def _new_spec(
@@ -136,7 +136,7 @@ def _new_spec(
     storage_format = getattr(write, "metadata_storage_format", naming.DEFAULT_METADATA_STORAGE_FORMAT)
     merger: MetadataMerger | None = getattr(write, "metadata_merger", None)
     sort_by: Names = getattr(write, "sort_partitions_by", None)
-    metadata = arguments.user_metadata(write.metadata)
+    metadata = dataset_arguments.user_metadata(write.metadata)
     if merger is not None and not callable(merger):
         raise TypeError(f"metadata_merger is a function of a list of two dicts, got {merger!r}")
     if not write.publish:
@@ -157,7 +157,7 @@ def _new_spec(
         write.table_name,
         _columns("partition_on", write.partition_on),
         _columns("secondary_indices", write.secondary_indices),
-        arguments.check_serializer(write.df_serializer),
+        dataset_arguments.check_serializer(write.df_serializer),
         _columns("sort_partitions_by", sort_by),
         statistics=pruning.statistics_columns(metadata),
         change=change,
@@ -166,12 +166,12 @@ def _new_spec(
     naming.check_table_name(spec.table)
     naming.metadata_key_from_uuid(uuid, spec.change.storage_format)
     for name in ("partition_on", "indices", "sort_by"):
-        duplicates = arguments.extract_duplicates(getattr(spec, name))
+        duplicates = dataset_arguments.extract_duplicates(getattr(spec, name))
         if duplicates:
             raise ValueError(
                 f"Columns are named twice for dataset {spec.uuid!r}: {', '.join(sorted(duplicates))}"
             )
-    arguments.check_new_indices(spec.uuid, spec.indices, spec.partition_on)
+    dataset_arguments.check_new_indices(spec.uuid, spec.indices, spec.partition_on)
     return spec
 
 
@@ -234,7 +234,7 @@ class UpdateDataset:
     dataset_uuid: str | None = None
     #: a list of dicts, or a dask Delayed of one, which `with_scope` adds
     delete_scope: Any = None
-    metadata: arguments.MetadataInput = None
+    metadata: dataset_arguments.MetadataInput = None
     df_serializer: DataFrameSerializer | None = None
     metadata_merger: MetadataMerger | None = None
     default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
@@ -251,7 +251,7 @@ class UpdateDataset:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
         is_merge = write_plan.is_merge_mode(self.schema_mode)
         errors.check_choice("on_conflict", self.on_conflict, ("raise", "replace"))
-        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset = dataset_arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         spec = _new_spec(self, dataset.store_factory, dataset.dataset_uuid, WriteMode.UPSERT)
         try:
             state = dataset.dataset_metadata
@@ -275,10 +275,10 @@ def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
 
 def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> WriteSpec:
     """The specification with the keys, indices and schema of the stored dataset; given ones have to agree."""
-    table = arguments.check_table(dataset, None)
+    table = dataset_arguments.check_table(dataset, None)
     if spec.table != naming.SINGLE_TABLE:
         errors.check_names(f"Dataset {dataset.uuid!r}: ", "table", [spec.table], [table], error=RuntimeError)
-    arguments.check_partition_keys(dataset, spec.partition_on)
+    dataset_arguments.check_partition_keys(dataset, spec.partition_on)
     _merge_indices(dataset, spec.indices, ())
     completed = WriteSpec.of_dataset(
         dataset,
@@ -370,7 +370,7 @@ class WritePartition:
 
     def plan(self) -> WriteSpec:
         """Plan to write files of an existing dataset, to be committed later."""
-        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset = dataset_arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         update = UpdateDataset(
             factory=dataset,
             df_serializer=self.df_serializer,
@@ -429,7 +429,7 @@ class CommitDataset(UpdateDataset):
     dataset_uuid: str | None = None
     new_partitions: write_tasks.HandlesInput = None
     delete_scope: Sequence[dict[str, Any]] | None = None
-    metadata: arguments.MetadataInput = None
+    metadata: dataset_arguments.MetadataInput = None
     metadata_merger: MetadataMerger | None = None
     default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
@@ -445,13 +445,13 @@ class CommitDataset(UpdateDataset):
     def plan_with_results(self) -> tuple[WritePlan, list[write_plan.Written]]:
         """Plan to commit files that are written already; also what was written."""
         handles = [handle for handle in write_tasks.flatten(self.new_partitions) if handle is not None]
-        entries = arguments.user_metadata(self.metadata)
+        entries = dataset_arguments.user_metadata(self.metadata)
         if not handles and not entries and not self.delete_scope:
             raise ValueError(
                 "Need to provide new partitions, new metadata or a delete scope; none of them was given."
             )
-        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
-        arguments.check_table(dataset.dataset_metadata, None)
+        dataset = dataset_arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset_arguments.check_table(dataset.dataset_metadata, None)
         update = attrs.evolve(
             self, factory=dataset, store=None, dataset_uuid=None, metadata=entries, secondary_indices=None
         )
@@ -512,7 +512,7 @@ class CreateHeader(StoreDataset):
     dataset_uuid: str
     schema: write_tasks.SchemaInput
     partition_on: Names = None
-    metadata: arguments.MetadataInput = None
+    metadata: dataset_arguments.MetadataInput = None
     overwrite: bool = False
     metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
     metadata_version: int = naming.DEFAULT_METADATA_VERSION
@@ -540,7 +540,7 @@ def _plan_removal(
     spec: WriteSpec, dataset: DatasetMetadata, delete_scope: Any, *, is_checked: bool
 ) -> WriteSpec:
     """Remove the partitions that a ``delete_scope`` selects now; `is_checked`: and no later ones."""
-    elements = arguments.normalize_arg("delete_scope", delete_scope)
+    elements = dataset_arguments.normalize_arg("delete_scope", delete_scope)
     scope = AnyOf(tuple(_conjunction(dataset, element) for element in elements)) if elements else None
     labels = pa.array([], pa.string())
     if scope is not None:

@@ -28,7 +28,7 @@ from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
-from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 from kartothek_cube.io_components.write.table_writer import index_entries
 from kartothek_cube.io_components.write.write_plan import NO_CUBE, WriteResult, WriteSpec

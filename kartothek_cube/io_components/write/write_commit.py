@@ -22,9 +22,9 @@ from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
-from kartothek_cube.io_components import arguments, dataset_read
+from kartothek_cube.io_components import dataset_arguments, dataset_read
 from kartothek_cube.io_components.job import Job, delete_on_failure
-from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.write import table_writer, write_plan
 from kartothek_cube.io_components.write.stored_rows import StoredRows, ValuesKept, check_write
@@ -398,7 +398,7 @@ def _check_unique_cells(plan: WritePlan, results: Written) -> None:
 def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     """Check that labels are unique, and that a new dataset has something to take its schema from."""
     uuid, result = spec.uuid, results.get(spec.uuid)
-    duplicates = arguments.extract_duplicates(result.labels.to_pylist()) if result else []
+    duplicates = dataset_arguments.extract_duplicates(result.labels.to_pylist()) if result else []
     if duplicates:
         raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
     if spec.change.mode is WriteMode.UPDATE:

@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
-from kartothek_cube.io_components import arguments, kernels
+from kartothek_cube.io_components import dataset_arguments, kernels
 from kartothek_cube.io_components.write import table_writer, write_plan
 from kartothek_cube.io_components.write.stored_rows import StoredRows, positions_by_text
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, Written
@@ -339,7 +339,7 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
     tables: list[pa.Table] = []
     for frame in frames:
         if isinstance(frame, pd.DataFrame):
-            duplicates = sorted(arguments.extract_duplicates(map(ensure_string_type, frame.columns)))
+            duplicates = sorted(dataset_arguments.extract_duplicates(map(ensure_string_type, frame.columns)))
             if duplicates:
                 raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
             check_index(spec, frame)

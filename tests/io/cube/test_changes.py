@@ -15,7 +15,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, SchemaConflictError, StateNotFoundError
 from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io_components import computed_dataset
-from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
+from kartothek_cube.io_components.maintenance.cube_history import COMPUTED_FROM
 from tests.support import cubes
 from tests.support.cubes import CUBE, frame, memory, rows, snapshot
 

@@ -22,8 +22,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager
-from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance import history as history_of_cubes
+from kartothek_cube.io_components.maintenance import cube_history, garbage
 from kartothek_cube.serialization import parquet
 from tests.support import cubes
 from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, as_dict, frame, header, memory, rows, snapshot
@@ -603,7 +602,7 @@ def rows_of_states(store):
 
 def test_rows_in_names_of_files_are_those_of_their_footers(operated, monkeypatch):
     named, opened = rows_of_states(operated), []
-    monkeypatch.setattr(history_of_cubes.partition, "rows_of_name", opened.append)
+    monkeypatch.setattr(cube_history.partition, "rows_of_name", opened.append)
     assert named == rows_of_states(operated)
     assert len(opened) > len(named)
 
@@ -666,7 +665,7 @@ def test_a_history_is_listed_beside_a_cleanup(operated):
 
 
 def test_each_version_is_found_without_a_look_at_all_others(operated):
-    histories = history_of_cubes.DatasetHistories(CUBE, open_blobs(operated))
+    histories = cube_history.DatasetHistories(CUBE, open_blobs(operated))
     listed = {histories.version(cut): cut for _, cut in histories.cuts()}
     assert len(listed) > len(OPERATIONS)
     for version in range(-1, max(listed) + 2):
@@ -680,7 +679,7 @@ def test_each_version_is_found_without_a_look_at_all_others(operated):
 
 def test_a_state_of_the_middle_of_an_operation_is_that_before_it(operated):
     """Such as between the commits of the computed dataset and of the seed, when a rollback hides it."""
-    histories = history_of_cubes.DatasetHistories(CUBE, open_blobs(operated))
+    histories = cube_history.DatasetHistories(CUBE, open_blobs(operated))
     cuts = list(histories.cuts())
     times = {state.time for states in histories.states.values() for state in states}
     assert times > {time for time, _ in cuts}

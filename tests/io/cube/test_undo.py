@@ -57,7 +57,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("write, expected", OTHERS.values(), ids=OTHERS)
-def test_a_refused_update_is_undone_and_what_others_have_written_stays(store, write, expected):
+def test_a_refused_update_is_undone(store, write, expected):
     refused_update(store, lambda: write(Same.of(store)))
     assert rows(store, "x", "w")[: len(expected)] == expected
     assert rows(store, "x", "v") == [[0, 0], [1, 1], [2, 2], [7, 7]]

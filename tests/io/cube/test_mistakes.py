@@ -382,6 +382,7 @@ EAGER_OPERATIONS = {
     "remove": lambda c, s: api.remove_partitions(c, s, "all"),
     "delete": api.delete_cube,
     "stats": api.collect_stats,
+    "discover": api.discover_datasets,
     "schema": lambda c, s: api.update_schema(c, s, "seed", rename={"QTY": "N"}),
     "publish": api.publish_cube,
     "unpublish": api.unpublish_cube,

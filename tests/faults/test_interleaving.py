@@ -66,7 +66,15 @@ PAIRS = [
 
 
 #: those that run on other kinds of stores as well
-STAGED_AND_CONTRACTS = [pair for pair in PAIRS if "staged" in pair[0] or "contract" in " ".join(pair)]
+STAGED_AND_CONTRACTS = [
+    *(("staged", "publish staged", other) for other in ("publish staged", *STAGED_OTHERS, "append both")),
+    ("staged", "publish and remove", "publish again"),
+    ("staged", "read staged", "cleanup"),
+    *(("staged build", "publish build", other) for other in ("publish build", *STAGED_OTHERS)),
+    ("staged extend", "publish extend", "discard staged"),
+    ("cube", "set contract", "append 7"),
+    *(("contracted", "append 3", other) for other in ("append 5", "set contract")),
+]
 
 
 SLOW = pytest.mark.slow("many schedules")

@@ -281,10 +281,9 @@ def plan_verify(
     headers = [key for key in naming.header_keys(uuid) if blobs.exists(key)]
     problems = [_other_header_problem(uuid, headers, blobs)] if len(headers) > 1 else []
     try:
-        problems += _operation_problems(
-            DatasetMetadata.load_from_store(uuid, blobs, load_schema=False), blobs
-        )
-        visible = _load_visible(uuid, blobs, load_schema=False)
+        newest = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+        problems += _operation_problems(newest, blobs)
+        visible = _find_visible(newest, blobs)
     except errors.DatasetNotFoundError:
         raise
     except (errors.CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
@@ -294,7 +293,7 @@ def plan_verify(
     dataset = visible
     problems += _history_problems(dataset, blobs)
     try:
-        dataset = _load_visible(uuid, blobs) or dataset
+        dataset = _find_visible(DatasetMetadata.load_from_store(uuid, blobs), blobs) or dataset
     except (errors.CorruptDatasetError, KeyError) as error:
         schema = recover_schema(dataset, blobs) if isinstance(error, KeyError) else None
         if schema is None:
@@ -324,9 +323,8 @@ def plan_verify(
     return VerifyPlan(uuid, tuple(problems), dataset, context, present)
 
 
-def _load_visible(uuid: str, blobs: BlobStore, *, load_schema: bool = True) -> DatasetMetadata | None:
+def _find_visible(newest: DatasetMetadata, blobs: BlobStore) -> DatasetMetadata | None:
     """The state that readers see; None if an operation creates the dataset that has not committed."""
-    newest = DatasetMetadata.load_from_store(uuid, blobs, load_schema)
     try:
         return operation.resolve_pending(blobs, newest)
     except (errors.CorruptDatasetError, NotImplementedError):
@@ -347,8 +345,9 @@ def _find_files(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Proble
             present = dataset.partition_table.filter(exists)
     if missing:
         # a commit may have replaced them, and a cleanup deleted them, since the header was read
-        newest = _load_visible(dataset.uuid, blobs, load_schema=False)
-        referenced = set() if newest is None else set(dataset_files.data_keys(newest))
+        newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
+        visible = _find_visible(newest, blobs)
+        referenced = set() if visible is None else set(dataset_files.data_keys(visible))
         # a file system that ignores case may list a file in the case of another partition
         missing = [key for key in missing if key in referenced and not (blobs.is_local and blobs.exists(key))]
     text = "the header refers to this file, but it does not exist"

@@ -516,7 +516,7 @@ def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
 
 def estimate_bytes(blobs: BlobStore, keys: Sequence[str], n_columns: int, share: float) -> float:
     """Mean bytes of some columns, a share of all, in some files: stored, or decoded if these are more."""
-    sample = keys[:: max(1, len(keys) // tuning.SAMPLE)]
+    sample = keys[:: len(keys) // tuning.SAMPLE + 1]
     if not keys or not keys[0].endswith(naming.PARQUET_FILE_SUFFIX):
         return runtime.mean_size(blobs, sample) * share
     # encoded, keys take next to nothing; the footer of the first file is read anyway

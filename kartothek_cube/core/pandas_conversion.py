@@ -425,7 +425,14 @@ def _arrow_table(obj: Any) -> pa.Table:
     if isinstance(obj, pa.RecordBatchReader):
         return obj.read_all()
     if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
-        return pa.table(obj)
+        # Polars exports the addresses of Python objects
+        for name, dtype in zip(getattr(obj, "columns", ()), getattr(obj, "dtypes", ()), strict=False):
+            if str(dtype) == "Object":
+                raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; convert it to text.")
+        try:
+            return pa.table(obj)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{type(obj).__name__} cannot be read as an Arrow table: {error}") from error
     expected = "a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__)"
     raise TypeError(f"Expected {expected}, got {type(obj).__name__}.")
 

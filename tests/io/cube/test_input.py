@@ -5,6 +5,7 @@ import uuid
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -54,6 +55,7 @@ def rows_of(**columns):
 
 MONTHS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
 NANOSECONDS = pa.array([{"a": 5}], pa.struct({"a": pa.timestamp("ns")}))
+OBJECTS = pl.Series([uuid.UUID(int=1)] * 2)
 #: pandas 2.2 has a text for it, as a label of which the time cannot be read
 YEAR_10000 = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
 
@@ -77,6 +79,8 @@ YEAR_10000 = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
         (FRAME.assign(p=[[1], [2]]), TypeError, 'partition column "p"'),
         (FRAME.assign(x=[[1], [2]]), TypeError, 'dimension column "x"'),
         (pa.table({"x": VIEWS["v1"], "p": [0, 0, 1]}), TypeError, 'dimension column "x"'),
+        (pl.from_pandas(FRAME).with_columns(v1=OBJECTS), TypeError, "^Column 'v1' of type Object cannot be"),
+        (pl.Series([1]), ValueError, "Series cannot be read as an Arrow table"),
         ({"seed": FRAME["x"]}, TypeError, "Series"),
         ({"seed": {"x": [1]}}, TypeError, "dict"),
         ("seed", TypeError, "str"),

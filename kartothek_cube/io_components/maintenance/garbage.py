@@ -340,7 +340,7 @@ def list_cube_garbage(
     cube: Cube, store: StoreInput | BlobStore, retention: timedelta | None = None
 ) -> list[Blob]:
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
-    blobs = open_blobs(store)
+    blobs = discover.open_existing(cube.uuid_prefix, store)
     prefix = cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: files of later commits are not in the listing

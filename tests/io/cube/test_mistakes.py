@@ -354,6 +354,7 @@ OPERATIONS = {
     "remove_partitions": {"conditions": api.C("COUNTRY") == "DE"},
     "update_cube": {"data": SEED, "remove_conditions": None, "ktk_cube_dataset_ids": ["seed"]},
     "collect_stats": {},
+    "cleanup_cube": {},
     "delete_cube": {},
 }
 

@@ -67,7 +67,7 @@ def check_call(
     # a parameter with two names is required by one of them, which the wrapped function does not know
     signature = inspect.signature(inspect.unwrap(function))
     for keyword in [keyword for keyword in kwargs if keyword not in signature.parameters]:
-        nearest = errors.nearest_names(keyword, signature.parameters)
+        nearest = errors.nearest_names(keyword, list(signature.parameters)[len(args) :])
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{hint}")
     try:

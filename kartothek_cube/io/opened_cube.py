@@ -66,11 +66,15 @@ def _bind_write(
     function: Callable[Concatenate[D, Cube, StoreInput, P], R],
 ) -> Callable[Concatenate[OpenedCube, D, P], R]:
     """Method that calls a function of data, a cube and its store."""
+    first = next(iter(inspect.signature(function).parameters))
 
     @wraps(function, updated=())
-    def method(self: OpenedCube, data: D, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self._check_call(method, function, (data, self.cube, self.store, *args), kwargs)
-        return function(data, self.cube, self.store, *args, **kwargs)
+    def method(self: OpenedCube, /, *args: Any, **kwargs: Any) -> R:
+        if first in kwargs and not args:
+            args = (kwargs.pop(first),)
+        args = (args[0], self.cube, self.store, *args[1:]) if args else ()
+        self._check_call(method, function, args, kwargs)
+        return function(*args, **kwargs)
 
     return _describe(method, function)
 

@@ -82,7 +82,7 @@ def test_a_life_of_a_cube(store):
     cube.build(SEED)
     cube.keep_history(3)
     cube.extend({"weather": WEATHER})
-    cube.append(SEED.head(1).assign(QTY=7))
+    cube.append(data=SEED.head(1).assign(QTY=7))
     assert cube.query(cube["TEMP"] < 10.0).to_pandas()["QTY"].tolist() == [7]
     assert cube.query().to_arrow().num_rows == 2
     assert [len(frame) for frame in cube.query(by="COUNTRY")] == [1, 1]
@@ -314,6 +314,9 @@ def test_ipython_completes_columns(opened, text):
     "call, message",
     [
         (lambda cube: cube.query(colums="QTY"), r"query\(\) got .* 'colums'; did you mean 'columns'"),
+        (lambda cube: cube.query(STORE="A"), r"unexpected keyword argument 'STORE'$"),
+        (lambda cube: cube.append(), r"append\(\) missing a required argument: 'data'"),
+        (lambda cube: cube.append(SEED, data=SEED), r"append\(\) multiple values for argument 'data'"),
         (lambda cube: cube.query("QTY > 5", "QTY"), r"query\(\) too many positional arguments"),
         (lambda cube: cube.rollback(datasets="seed"), r"rollback\(\) missing a required argument: 'as_of'"),
         (lambda cube: cube.append(SEED, dataset="seed"), r"append\(\) got an unexpected .* 'dataset'"),

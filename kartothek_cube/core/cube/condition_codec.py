@@ -163,8 +163,8 @@ def parse_text(s: str) -> ConditionText:
 def describe_syntax(s: str, problem: str = "") -> str:
     """Message about a text that is no comparison."""
     return (
-        f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; expected: column operator value "
-        "(text with & = or ) in quotes, '' for an empty text)"
+        f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; write: column operator value, "
+        "as in CITY = 'New York'; a column whose name is not one word is written C('A B') == 1 in Python"
     )
 
 

@@ -1012,8 +1012,8 @@ class _TextReader:
 
     def _find_problem(self, column: str, text: str) -> str:
         """Problem of a value in a text of a query; empty if there is none."""
-        if text.lower() == "null":
-            return f": conditions never match nulls; write {column} IS NULL, or the text 'null' in quotes"
+        if text.lower() == "null" or text == "None":
+            return f": conditions never match nulls; write {column} IS NULL, or the text {text!r} in quotes"
         if text[:1] in codec.QUOTES or not is_text(self.types[column]):
             return ""
         in_quotes = f"in quotes: '{text}'"

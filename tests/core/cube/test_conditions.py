@@ -428,6 +428,11 @@ REFUSED = {
         ("s = NULL", "conditions never match nulls; write s IS NULL"),
         ("i NOT IN (1, null)", "conditions never match nulls; write i IS NULL"),
         *(
+            (f"s {form}", "write s IS NULL, or the text 'None' in quotes")
+            for form in ("!= None", "IN (a, None)")
+        ),
+        ("a column > 1", r"a column whose name is not one word is written C\('A B'\)"),
+        *(
             (text, "'s' has texts, and 01 is a number; write the text in quotes: '01'")
             for text in ("s = 01", "s NOT IN (a, 01)", "s BETWEEN 01 AND b", "i = 1 AND s > 01")
         ),

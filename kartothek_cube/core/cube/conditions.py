@@ -786,6 +786,12 @@ class VirtualColumn(codec.Incomparable):
 
     if not TYPE_CHECKING:
 
+        def __and__(self, _: object = None) -> NoReturn:
+            problem = f"A column is no condition: compare it with a value, as in C({self.name!r}) == True"
+            raise TypeError(problem)
+
+        __or__ = __invert__ = __and__
+
         def __getattr__(self, name: str) -> NoReturn:
             # protocols of Python ask for names with underscores, copies for the name before it is set
             if name.startswith("_") or name == "name":

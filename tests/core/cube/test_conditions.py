@@ -150,6 +150,9 @@ def test_column_name_is_text():
         (lambda: (C("x") == 1) and (C("y") == 1), "neither true nor false"),
         (lambda: C("x") > 1 & C("y") == 2, "Put comparisons in parentheses"),
         (lambda: C("x") == 1 | C("y") == 2, "Put comparisons in parentheses"),
+        (lambda: C("x") & (C("y") == 2), r"A column is no condition: .* as in C\('x'\) == True"),
+        (lambda: C("x") | (C("y") == 2), "A column is no condition"),
+        (lambda: ~C("x"), "A column is no condition"),
     ],
 )
 def test_conditions_are_not_abstract_have_no_truth_and_need_parentheses(use, problem):

@@ -368,7 +368,8 @@ def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> s
         convert, zone = ('.dt.tz_convert("UTC")', ", for days of UTC") if given.tz else ("", "")
         return f"{column}{convert}.dt.date{zone}"
     if pat.is_string(stored):
-        return f"{column}.astype(str)"
+        # str makes texts of missing values in pandas before 3
+        return f'{column}.astype("string")'
     if pat.is_decimal(stored):
         cast = f"{column}.astype(pd.ArrowDtype(pa.{stored}))"
         return f"{cast}, if that holds all values: a dataset keeps the digits of its first write"

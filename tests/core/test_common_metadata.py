@@ -246,7 +246,7 @@ LOCAL = 'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the data
         (pa.int64(), pa.string(), 'df["x"].astype("Int64")'),
         (pa.float64(), pa.int64(), FLOATS),
         (pa.bool_(), pa.string(), 'df["x"].astype("boolean") keeps gaps in booleans'),
-        (pa.string(), pa.int64(), 'df["x"].astype(str)'),
+        (pa.string(), pa.int64(), 'df["x"].astype("string")'),
         (NS, CET, LOCAL),
         (CET, NS, "df[\"x\"].dt.tz_localize('CET'), if it holds times of this zone"),
         (pa.timestamp("ns", "UTC"), CET, "df[\"x\"].dt.tz_convert('UTC')"),

@@ -497,7 +497,8 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
         if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
             raise TypeError(f"delete_column {flag!r} must be boolean, but is {dtype}")
     unstored = f"The input for {where} has columns that are not stored: "
-    errors.check_names(unstored, "column", names - {flag}, stored, ". Add them by update_schema first")
+    remedy = ". Name another dataset by dataset=..., or add them by update_schema first"
+    errors.check_names(unstored, "column", names - {flag}, stored, remedy)
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
     needed = {*spec.partition_on, *spec.indices, *(keys & stored)}
@@ -639,6 +640,8 @@ def merge_job(
 
 def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     """Merge a frame, partition by partition."""
+    if isinstance(data, Mapping):
+        raise TypeError("A merge takes the rows of one dataset, which dataset=... names, got a dict")
     spec, data = context.spec, write_tasks.drop_types_if_empty(data)
     write_tasks.check_index(spec, data)
     table = pandas_conversion.as_table(data, spec.types)

@@ -201,7 +201,8 @@ def test_partitions_without_a_change_keep_their_files(store):
     "change, error, text",
     [
         (lambda df: pd.concat([df, df.head(1)]), DuplicateCellsError, "several rows for one cell"),
-        (lambda df: df.assign(z=1), ValueError, "not stored: .*z"),
+        (lambda df: df.assign(z=1), ValueError, "not stored: .*z.* Name another dataset by dataset="),
+        (lambda df: {"seed": df}, TypeError, r"rows of one dataset, which dataset=\.\.\. names, got a dict"),
         (lambda df: df.assign(__kartothek_cube_partition=1), ValueError, "reserve the column name"),
         (lambda df: df.drop(columns="i"), ValueError, "Missing columns .*i"),
         (lambda df: df.drop(columns="p"), ValueError, "Missing columns .*p"),

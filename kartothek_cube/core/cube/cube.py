@@ -20,6 +20,10 @@ def _to_name(name: str) -> str:
     return arguments.converter_str(name)
 
 
+def _to_prefix(name: str) -> str:
+    return arguments.parse_name("uuid_prefix", name)
+
+
 def _to_columns(columns: str | Iterable[str]) -> tuple[str, ...]:
     return arguments.converter_str_tupleset(columns)
 
@@ -90,7 +94,7 @@ class Cube(arguments.CopyMixin):
 
     dimension_columns: tuple[str, ...] = attrs.field(converter=_to_columns)
     partition_columns: tuple[str, ...] = attrs.field(converter=_to_partitions)
-    uuid_prefix: str = attrs.field(converter=_to_name)
+    uuid_prefix: str = attrs.field(converter=_to_prefix)
     seed_dataset: str = attrs.field(converter=_to_name, default="seed")
     index_columns: frozenset[str] = attrs.field(converter=arguments.converter_str_set, default=None)
     suppress_index_on: frozenset[str] = attrs.field(converter=arguments.converter_str_set, default=None)

@@ -448,8 +448,8 @@ def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[st
         return _REGISTRY[scheme.lower()]
     close = get_close_matches(scheme.lower(), _REGISTRY, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    if not separator and ":" not in url and url and not close:
-        hint = f" (is it a directory? ./{url})"
+    if not separator and ":" not in url and url:
+        hint += f" (is it a directory? ./{url})"
     raise ValueError(f"unknown scheme in the store URL {redact_url(url)!r}{hint}; {_list_known_schemes()}")
 
 

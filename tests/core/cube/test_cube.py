@@ -62,11 +62,16 @@ def test_wrong_values_are_named(cube, changes, parts):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"dimension_columns": {"x"}}, {"partition_columns": [1]}, {"uuid_prefix": None}, {"unknown": 1}],
+    "changes, text",
+    [
+        ({"dimension_columns": {"x"}}, "{'x'}"),
+        ({"partition_columns": [1]}, "1"),
+        ({"uuid_prefix": ["p"]}, r"uuid_prefix is a name \(str\), got \['p'\]"),
+        ({"unknown": 1}, "unknown"),
+    ],
 )
-def test_wrong_types(cube, changes):
-    with pytest.raises(TypeError):
+def test_wrong_types(cube, changes, text):
+    with pytest.raises(TypeError, match=text):
         cube.copy(**changes)
 
 

@@ -169,7 +169,8 @@ def test_neither(convert, candidate):
 
 CONVERTERS = [resolve.ensure_store, resolve.lazy_store, open_blobs]
 SCHEMES = "known schemes: .*hfs://, hmemory://"
-UNKNOWN = {"cubes": r"is it a directory\? ./cubes.*", "hmemoy://": "did you mean 'hmemory'.*"}
+UNKNOWN = {name: rf"is it a directory\? ./{name}.*" for name in ("cubes", "my redis")}
+UNKNOWN |= {"hmemoy://": "did you mean 'hmemory'.*"}
 UNKNOWN |= dict.fromkeys(("", "hfs", "hfoo:///data", "://", "hfs:/data", "nothing://x"), "")
 UNUSABLE = ("hfs://", "hfs://?create_if_missing=false", "hazure://container", "redis://host/x")
 TYPO = "unknown option creat_if_missing; did you mean create_if_missing"

@@ -182,8 +182,7 @@ class ComputeDataset(Generic[StoreT]):
         since = self.changed_since
         if isinstance(since, str) and since == "last":
             since = last_token
-        if since is not None:
-            overview.check_changed_since(since)
+        earlier = None if since is None else self._load_earlier(since)
         query = logical_plan.QueryFrames(
             cube,
             self.store,
@@ -196,9 +195,9 @@ class ComputeDataset(Generic[StoreT]):
         scans = physical_plan.plan_query(query)
         seed = scans.files[0]
         partitions, replaced = np.arange(scans.n_partitions), None if target is None else self._labels(target)
-        if target is not None and replaced is not None and since is not None:
+        if target is not None and replaced is not None and earlier is not None:
             used = {scan.name: inputs[scan.name] for scan in scans.context.scans}
-            changes = overview.compare_used(cube, self._load_earlier(since), used, existing)
+            changes = overview.compare_used(cube, earlier, used, existing)
             mask = overview.select_files(cube, seed.dataset, changes)
             partitions = np.unique(seed.partition_ids[mask[seed.positions]])
             replaced = replaced.filter(pa.array(overview.select_files(cube, target, changes)))

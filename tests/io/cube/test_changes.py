@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from functools import partial
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -236,9 +237,15 @@ def test_what_names_no_state_is_refused(store, since, error, text):
             read(CUBE, store, changed_since=since)
 
 
-def test_states_of_unknown_datasets_are_refused(store):
-    with cubes.refuses(lambda: store, ValueError, "States by dataset: unknown dataset sead"):
-        api.query_cube(CUBE, store, changed_since={"sead": 1})
+@pytest.mark.parametrize(
+    "since, error, text",
+    [({"sead": 1}, ValueError, "dataset: unknown dataset sead"), (9, StateNotFoundError, "no state as of 9")],
+)
+def test_states_that_do_not_exist_are_refused(store, since, error, text):
+    """Also by a first computation."""
+    for read in (partial(api.query_cube, CUBE), compute):
+        with cubes.refuses(lambda: store, error, text):
+            read(store, changed_since=since)
 
 
 # -- computed datasets ---------------------------------------------------------------------------------------

@@ -130,12 +130,14 @@ def operation_info(state: DatasetMetadata) -> OperationInfo:
     return OperationInfo(**{n: field[n] for n, kind in types.items() if isinstance(field.get(n), kind)})
 
 
-def snapshot_retention(metadata: Mapping[str, Any]) -> int | None:
+def snapshot_retention(
+    metadata: Mapping[str, Any], source: str = f"{KEEP_HISTORY!r} in the metadata"
+) -> int | None:
     """Number of snapshots to keep; None: all until a cleanup. Raises ValueError for malformed metadata."""
     retention = metadata.get(KEEP_HISTORY)
     if retention is not None and (type(retention) is not int or retention < 0):
         meaning = "the number of states to keep, 0 or more, or None to keep all of them until a cleanup"
-        raise ValueError(f"{KEEP_HISTORY!r} in the metadata is {meaning}; it is {retention!r}")
+        raise ValueError(f"{source} is {meaning}; it is {retention!r}")
     return retention
 
 

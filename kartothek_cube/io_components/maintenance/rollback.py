@@ -70,7 +70,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
     """
     # JSON has no numbers of NumPy
     metadata = {history.KEEP_HISTORY: int(states) if arguments.is_count(states) else states}
-    history.snapshot_retention(metadata)
+    history.snapshot_retention(metadata, "states")
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(dataset_uuid, blobs).table_name
     info = history.describe_operation("keep history")

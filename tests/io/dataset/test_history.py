@@ -83,7 +83,7 @@ def test_numbers_of_states_may_be_those_of_numpy(memory):
     eager.update_dataset_from_dataframes([FIRST], memory, "u")
     assert eager.keep_dataset_history("u", memory, np.int64(3)).metadata[KEEP_HISTORY] == 3
     for number in (-1, np.int64(-1), True, np.True_, 3.0, "3"):
-        with pytest.raises(ValueError, match="number of states to keep"):
+        with pytest.raises(ValueError, match=r"^states is the number of states to keep"):
             eager.keep_dataset_history("u", memory, number)
 
 

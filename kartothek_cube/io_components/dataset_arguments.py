@@ -72,10 +72,20 @@ def _check_metadata_key(key: object) -> str:
     return key
 
 
+def to_json(value: Any) -> Any:
+    """A value as it will be read back, with lists for tuples and texts as keys."""
+    return json.loads(json.dumps(value, allow_nan=False), object_pairs_hook=_to_dict)
+
+
+def _to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key in extract_duplicates(key for key, _ in pairs):
+        raise ValueError(f"several keys are {key!r} as text")
+    return dict(pairs)
+
+
 def _as_json(key: object, value: Any) -> Any:
-    """A value as it will be read back, with lists for tuples."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        return to_json(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"The metadata entry {key!r} is not JSON serializable: {error}.") from error
 

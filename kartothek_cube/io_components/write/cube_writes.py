@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
@@ -18,7 +17,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import scan
-from kartothek_cube.io_components.dataset_arguments import check_serializer
+from kartothek_cube.io_components.dataset_arguments import check_serializer, to_json
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
@@ -550,8 +549,7 @@ def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> di
     for name, values in (metadata or {}).items():
         arguments.check_mapping(f"metadata for dataset {name}", values)
         try:
-            checked[name] = dict(values)
-            json.dumps(checked[name], allow_nan=False)
+            checked[name] = to_json(dict(values))
         except (TypeError, ValueError) as exc:
             raise TypeError(f"metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
         change.check_settings(values)
@@ -714,8 +712,7 @@ def removal_conditions(
         raise ValueError(
             f"Can only {verb} partitions with conditions concerning cubes physical partition columns "
             f"({', '.join(cube.partition_columns) or 'none: all rows are one partition'}), "
-            f"but got conditions on: {', '.join(sorted(wrong))}"
-            + (". delete_rows takes conditions on all columns" if verb == "remove" else "")
+            f"but got conditions on: {', '.join(sorted(wrong))}" + (remedy if verb == "remove" else "")
         )
     return conjunction
 

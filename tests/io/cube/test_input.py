@@ -197,8 +197,9 @@ def test_rows_and_columns_as_dicts(operation, data, store_factory):
         getattr(eager_cube, operation)(data, cube, store_factory, **arguments)
 
 
-def test_metadata_without_a_form_in_json_are_refused(store_factory):
-    metadata = {"seed": {"limit": float("inf")}}
+@pytest.mark.parametrize("limit", [float("inf"), {1: "a", "1": "b"}, [{None: "a", "null": "b"}]])
+def test_metadata_without_a_form_in_json_are_refused(store_factory, limit):
+    metadata = {"seed": {"limit": limit}}
     with refuses(store_factory, TypeError, "cannot be stored as JSON"):
         eager_cube.build_cube(FRAME, CUBE, store_factory, metadata)
     with refuses(store_factory, TypeError, "'limit' is not JSON serializable"):

@@ -709,6 +709,7 @@ def removal_conditions(
     conjunction = implied_conditions.to_conjunction(conditions, {field.name: field.type for field in fields})
     wrong = conjunction.columns - set(cube.partition_columns)
     if wrong:
+        remedy = ". Functions whose names begin with delete_rows take conditions on all columns"
         raise ValueError(
             f"Can only {verb} partitions with conditions concerning cubes physical partition columns "
             f"({', '.join(cube.partition_columns) or 'none: all rows are one partition'}), "

@@ -146,7 +146,8 @@ MISTAKES = {
     "text as a flag": (extend(overwrite="no"), "overwrite is True or False, got 'no'", TypeError),
     "condition": (
         remove(api.C("SHOP") == 1),
-        "(COUNTRY), but got conditions on: SHOP. delete_rows takes conditions on all columns",
+        "(COUNTRY), but got conditions on: SHOP. Functions whose names begin with "
+        "delete_rows take conditions on all columns",
     ),
     "zone of a condition": (
         query(conditions=api.C("DAY") >= TOKYO),

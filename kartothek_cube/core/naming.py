@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from numbers import Real
 from typing import Any
 from urllib.parse import quote as _quote
 from urllib.parse import unquote as _unquote
@@ -100,7 +101,8 @@ def name_too_long(name: str) -> ValueError:
 
 def check_metadata_version(metadata_version: int) -> None:
     """Raise NotImplementedError for versions of the dataset format other than 4."""
-    if isinstance(metadata_version, bool) or metadata_version != DEFAULT_METADATA_VERSION:
+    is_number = isinstance(metadata_version, Real) and not isinstance(metadata_version, bool)
+    if not is_number or metadata_version != DEFAULT_METADATA_VERSION:
         problem = f"Dataset metadata version {metadata_version!r} is not supported, only version 4 is"
         raise NotImplementedError(problem)
 

@@ -387,7 +387,9 @@ def copy_dataset(
     >>> list(copy_dataset("geodata", store, "geodata_backup"))
     ['geodata_backup.by-dataset-metadata.json']
     """
-    target_uuid = target_dataset_uuid or source_dataset_uuid
+    target_uuid = source_dataset_uuid if target_dataset_uuid is None else target_dataset_uuid
+    for uuid in (source_dataset_uuid, target_uuid):
+        naming.check_uuid(uuid)
     target_input = store if target_store is None else target_store
     if source_dataset_uuid == target_uuid and store == target_input:
         remedy = "give another target_dataset_uuid or another target_store"

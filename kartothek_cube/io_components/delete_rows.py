@@ -322,7 +322,8 @@ class DeleteDatasetRows:
             raise ValueError(
                 f"Dataset {state.uuid!r} belongs to a cube: use delete_rows(cube, store, conditions)"
             )
-        cube_writes.check_is_full_removal("predicates", predicates, is_full=not predicates)
+        is_full = not dataset_arguments.normalize_arg("predicates", predicates)
+        cube_writes.check_is_full_removal("predicates", predicates, is_full=is_full)
         where = None if isinstance(predicates, str) and predicates == "all" else predicates
         read = dataset_read.ReadDataset(factory=dataset, predicates=where).plan()
         update = UpdateDataset(factory=dataset, df_serializer=self.df_serializer, publish=self.publish)

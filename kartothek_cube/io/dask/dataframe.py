@@ -283,7 +283,8 @@ class _HashDataset:
 
 @define_facade(_HashDataset)
 def hash_dataset(read: _HashDataset) -> dd.Series:
-    keys, subset = _names(read.group_key or ()), None if read.subset is None else _names(read.subset)
+    keys = [] if read.group_key is None else _names(read.group_key)
+    subset = None if read.subset is None else _names(read.subset)
     if subset == []:
         raise ValueError("subset names no column to hash; leave it out to hash all columns")
     plan = dataset_read.DatasetRead(

@@ -36,12 +36,12 @@ def plan_schema_update(
     widen: ColumnTypes | None = None,
 ) -> SchemaUpdate:
     """Check the arguments of an update as far as this is possible without the schema."""
-    if not (add or drop or rename or widen):
-        raise ValueError("Nothing to update: pass add, drop, rename or widen")
     renamed = arguments.parse_new_names("rename", rename)
     arguments.check_mapping("defaults", defaults, "column to value")
     added, dropped = _to_types("add", add), arguments.parse_names("drop", drop)
     widened = _to_types("widen", widen)
+    if not (added or dropped or renamed or widened):
+        raise ValueError("Nothing to update: pass add, drop, rename or widen")
     for name in added.keys() & (defaults or {}).keys():
         _check_range(name, arrow.parse_type((add or {})[name]), (defaults or {})[name])
     return SchemaUpdate(added, dict(defaults or {}), dropped, renamed, widened)

@@ -446,7 +446,8 @@ class CommitDataset(UpdateDataset):
         """Plan to commit files that are written already; also what was written."""
         handles = [handle for handle in write_tasks.flatten(self.new_partitions) if handle is not None]
         entries = dataset_arguments.user_metadata(self.metadata)
-        if not handles and not entries and not self.delete_scope:
+        scope = dataset_arguments.normalize_arg("delete_scope", self.delete_scope)
+        if not handles and not entries and not scope:
             raise ValueError(
                 "Need to provide new partitions, new metadata or a delete scope; none of them was given."
             )

@@ -8,6 +8,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, 
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.io import eager
+from kartothek_cube.io.dask import dataframe
 from kartothek_cube.io_components import runtime
 from tests.support.cubes import INTERNAL, file_keys, keys, refuses, unchanged
 from tests.support.dataset_facades import FACADES
@@ -81,6 +82,34 @@ def test_a_mistake_with_a_dataset_is_one_sentence(io, built, mistake):
 
 
 # the columns of Arrow tables have one type
+#: arguments that pandas does not take for true or false
+SERIES = pd.Series(["COUNTRY", "QTY"])
+NO_COLUMNS = {
+    "uuid of a copy": lambda s: eager.copy_dataset(SERIES, s, "v"),
+    "target of a copy": lambda s: eager.copy_dataset("u", s, SERIES),
+    "version": lambda s: eager.store_dataframes_as_dataset(s, "v", [FRAME], metadata_version=SERIES),
+    "predicates": lambda s: eager.delete_dataset_rows("u", s, SERIES),
+    "scope": lambda s: eager.commit_dataset(s, "u", None, delete_scope=SERIES),
+    "new columns": lambda s: eager.update_dataset_schema("u", s, add=SERIES),
+    "new names": lambda s: eager.update_dataset_schema("u", s, rename=SERIES),
+}
+
+
+@pytest.mark.parametrize("call", NO_COLUMNS.values(), ids=NO_COLUMNS)
+def test_a_series_in_a_wrong_place_is_shown(memory, call):
+    eager.store_dataframes_as_dataset(memory, "u", [FRAME])
+    with unchanged(memory), pytest.raises((TypeError, ValueError, NotImplementedError)) as caught:
+        call(memory)
+    assert "ambiguous" not in str(caught.value)
+
+
+def test_columns_of_a_frame_name_columns(memory):
+    eager.store_dataframes_as_dataset(memory, "u", [FRAME])
+    hashes = dataframe.hash_dataset(memory, "u", group_key=FRAME.columns[:1]).compute(scheduler="sync")
+    assert hashes.index.tolist() == [1, 2]
+    assert eager.update_dataset_schema("u", memory, drop=FRAME.columns[1:]).schema.names == ["SHOP"]
+
+
 @pytest.mark.parametrize("io", [name for name in FACADES if name != "arrow"], indirect=True)
 def test_mixed_zones(io, built):
     mixed = pd.Series([AWARE, AWARE.tz_localize(None)], dtype=object)

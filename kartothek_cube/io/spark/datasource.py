@@ -65,9 +65,7 @@ class CubeReader(ds.DataSourceReader):
         """Take filters that mean the same for a cube, unless scans share them, and return the others."""
         if not self.takes_filters:
             return filters
-        self._conditions, remaining_filters = _conversion.to_conditions(
-            filters, _plan_query(self._options, schema=self._schema).context.output
-        )
+        self._conditions, remaining_filters = _conversion.to_conditions(filters, self._whole.context.output)
         return remaining_filters
 
     @concise_errors
@@ -86,9 +84,24 @@ class CubeReader(ds.DataSourceReader):
                 yield from executor.batches_of(table, _conversion.arrow_schema(self._schema))
 
     @cached_property
+    def _query(self) -> QueryCube[CachedStoreFactory]:
+        return _make_query(self._options, self._schema)
+
+    @cached_property
+    def _whole(self) -> physical_plan.PhysicalPlan:
+        """The query without filters."""
+        plan = physical_plan.plan_query(self._query)
+        _check_types(self._schema, plan.context.output)
+        return plan
+
+    @cached_property
     def plan(self) -> physical_plan.PhysicalPlan:
-        """The query, planned once filters are known."""
-        return _plan_query(self._options, self._conditions, self._schema)
+        """The query, planned once filters are known, of the state for which Spark's filters were taken."""
+        if not self._conditions:
+            return self._whole
+        conditions = implied_conditions.join_conditions(self._query.conditions, self._conditions)
+        query = attrs.evolve(self._query, conditions=conditions)
+        return physical_plan.plan_query(query, self._whole.snapshot)
 
     @cached_property
     def context(self) -> physical_plan.ScanContext:
@@ -98,13 +111,12 @@ class CubeReader(ds.DataSourceReader):
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for tasks before it asks for partitions; they need no more than this
         state = {**self.__dict__, "context": self.context}
-        state.pop("plan", None)
-        return state
+        return {name: value for name, value in state.items() if name not in ("_query", "_whole", "plan")}
 
 
 def _columns(options: ReadOptions) -> pa.Schema:
     """Columns of a table, with their types."""
-    columns = _plan_query(options).context.output
+    columns = physical_plan.plan_query(_make_query(options)).context.output
     if options.dataset is None or options.columns is not None:
         return columns
     _, datasets = discover_cube(options.cube, picklable_store(options.store))
@@ -113,9 +125,7 @@ def _columns(options: ReadOptions) -> pa.Schema:
     return pa.schema([field for field in columns if field.name in own])
 
 
-def _plan_query(
-    options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
-) -> physical_plan.PhysicalPlan:
+def _make_query(options: ReadOptions, schema: StructType | None = None) -> QueryCube[CachedStoreFactory]:
     store = picklable_store(options.store)
     cube, datasets = discover_cube(options.cube, store, options.datasets)
     columns = options.columns if schema is None else schema.names
@@ -126,20 +136,16 @@ def _plan_query(
                 f"Format {FORMAT}: the cube has no column(s) {', '.join(sorted(missing))} of this table or "
                 "schema. A table does not follow changes of the cube: drop and create it"
             )
-    query = QueryCube(
+    return QueryCube(
         cube,
         store,
-        conditions=implied_conditions.join_conditions(options.conditions, conditions),
+        conditions=options.conditions,
         datasets=datasets if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
         as_of=options.as_of,
         changed_since=options.changed_since,
     )
-    plan = physical_plan.plan_query(query)
-    if schema is not None:
-        _check_types(schema, plan.context.output)
-    return plan
 
 
 def _check_types(expected: StructType, output: pa.Schema) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
 
 from kartothek_cube.api import cube as api
+from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.core.transforms import bucket, month
 from kartothek_cube.io.spark import create_frame, datasource
 from kartothek_cube.io.spark.table import spark_table
@@ -223,8 +224,12 @@ def test_filters_are_taken_where_no_other_scan_sees_them(
     source = datasource.KartothekCubeDataSource({"store": cube_url, "cube": "cube"})
     reader = source.reader(source.schema())
     assert reader.pushFilters([condition]) == ([] if separate and exact else [condition])
+    get, requests = LocalBlobStore.get_with_token, []
+    monkeypatch.setattr(LocalBlobStore, "get_with_token", lambda s, key: requests.append(key) or get(s, key))
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     assert sum(map(len, batches)) == (found if separate else N)
+    # not of headers, which may have changed since the filters were taken
+    assert all(key.endswith(".parquet") for key in requests)
 
 
 @pytest.mark.parametrize(

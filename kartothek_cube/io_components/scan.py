@@ -279,12 +279,13 @@ def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> 
     except FileNotFoundError as error:
         raise MissingFileError(_find_missing(blobs, scans)) from error
     except (errors.PolarsError, errors.PanicException, OSError) as error:
-        problem = _explain(blobs, scans, error)
-    else:
-        runtime.progress_advance_files(blobs, _keys(scans))
-        return found
-    # outside of the handler: errors of object stores may show secrets, so they must not become the context
-    raise problem
+        if any(scan and scan.options is not None for scan in scans):
+            # the client of Polars may have failed, which retries less and may find other credentials: pyarrow
+            # reads the files by that of the store, or raises an error that shows no secrets
+            return [None] * len(scans)
+        raise _explain(blobs, scans, error) from error
+    runtime.progress_advance_files(blobs, _keys(scans))
+    return found
 
 
 def _collect_uniform(scans: Sequence[_PolarsScan | None]) -> list[FileRows | None] | None:
@@ -326,6 +327,8 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         glob=False,
         hive_partitioning=False,
         cache=False,
+        # those of the options and variables, as in obstore; by default, Polars asks boto3 and others
+        credential_provider=None,
     )
     types, numbers = scan.types, scan.scan.rows
     conditions = [_is_among(types, cells) for cells in scan.scan.cells]

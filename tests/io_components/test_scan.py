@@ -24,6 +24,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.scan import Scan, read_file, run_scans
 from tests.support.cubes import memory, parquet_bytes
+from tests.support.object_server import Answer, running
 from tests.support.predicates import COMPARE, KINDS, NULLS, brute_force, rows_of
 from tests.support.servers import s3_url
 
@@ -374,6 +375,37 @@ def test_object_stores_are_read_with_more_files_at_once_unless_the_user_has_chos
         monkeypatch.setenv(name, chosen)
     scan._locate(Remote(), ["a", "b"])
     assert [os.environ[name] for name in scan._CONCURRENT_FILES] == [then, then]
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_files_that_polars_does_not_get_are_read_by_the_client_of_the_store(kind, monkeypatch):
+    with running() as server:
+        blobs, answer, refused = open_blobs(server.url(kind)), server.answer, "polars"
+
+        def refuse(request):
+            return Answer(403) if refused in request.headers["user-agent"] else answer(request)
+
+        monkeypatch.setattr(server, "answer", refuse)
+        keys, schema = put(blobs, {"x": [1]}, {"x": [2]}), pa.schema([("x", pa.int64())])
+        assert scan_one(blobs, keys, ["x"], schema).table["x"].to_pylist() == [1, 2]
+        refused = ""
+        with pytest.raises(PermissionError, match="403"):
+            scan_one(blobs, keys, ["x"], schema)
+
+
+@pytest.mark.parametrize("kind, options", [("s3", ""), ("gs", "&bearer_token=token")])
+def test_polars_has_the_credentials_and_the_region_of_the_store(kind, options, tmp_path, monkeypatch):
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/config").write_text("[default]\nregion=eu-west-9\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with running() as server:
+        blobs = open_blobs(server.url(kind, options=options).replace("&region=us-east-1", ""))
+        keys = put(blobs, {"x": [1]}, {"x": [2]})
+        assert scan_one(blobs, keys).table["x"].to_pylist() == [1, 2]
+        agents = {request.headers["user-agent"].partition("/")[0] for request in server.requests}
+        assert agents == {"object_store", "polars"}
+        scopes = {request.headers.get("authorization", "").partition(",")[0] for request in server.requests}
+        assert len(scopes - {""}) == 1
 
 
 def test_types_of_files_that_do_not_fit_together_are_those_of_a_damaged_dataset(local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,6 +209,10 @@ def client_options(location: Location) -> dict[str, str | int]:
     """The same, by the names that other clients of the library object_store know, such as Polars."""
     config, client, retry = settings(location)
     options: dict[str, str | int] = {n: _to_text(value) for n, value in {**config, **client}.items()}
+    if location.kind == "s3":
+        # as obstore; Polars would take it from `~/.aws/config`
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        options.setdefault("region", region)
     return options | {name: value for name, value in retry.items() if name == "max_retries"}
 
 

@@ -44,10 +44,24 @@ _FLAG = _Kind(
     "(?i:true|1|yes|false|0|no)", lambda text: text.lower() in ("true", "1", "yes"), "true or false"
 )
 _COUNT = _Kind("[0-9]{1,9}", int, "a whole number from 0 to 999999999")
-_FACTOR = _Kind(r"0*[1-9]\d{0,2}(\.\d{1,6})?", float, "a number of at least 1")
+_FACTOR = _Kind(r"(?!0*1(\.0*)?$)0*[1-9]\d{0,2}(\.\d{1,6})?", float, "a number of more than 1")
 _DURATION = _Kind(
     r"(?=.{1,15}$)\d+(\.\d+)?\s*(ms|s|sec|min|m|h)?", _to_duration, "a time such as 500ms, 30s or 2min"
 )
+
+
+#: options of retries in obstore -> in Polars, in milliseconds
+_RETRY_OF_POLARS = {
+    "max_retries": "max_retries",
+    "retry_timeout": "retry_timeout_ms",
+    "init_backoff": "retry_init_backoff_ms",
+    "max_backoff": "retry_max_backoff_ms",
+    "base": "retry_base_multiplier",
+}
+
+
+#: defaults of obstore
+_INIT_BACKOFF, _MAX_BACKOFF = timedelta(milliseconds=100), timedelta(seconds=15)
 
 
 class _Option(NamedTuple):
@@ -198,8 +212,12 @@ def settings(location: Location) -> tuple[dict[str, Any], ...]:
             problem = f"{text!r}, but must be {option.kind.expected}" if text else "empty"
             raise ValueError(f"option {name!r} is {problem}")
         groups[option.group][option.name] = option.kind.convert(text)
-    if groups["backoff"]:
-        groups["retry"]["backoff"] = groups["backoff"]
+    if backoff := groups["backoff"]:
+        groups["retry"]["backoff"] = backoff
+        first, longest = backoff.get("init_backoff", _INIT_BACKOFF), backoff.get("max_backoff", _MAX_BACKOFF)
+        # else the first retry would end in a panic
+        if not timedelta(0) < first <= longest:
+            raise ValueError("option 'init_backoff' (100ms) must be above 0, and at most 'max_backoff' (15s)")
     if location.kind == "gs":
         _point_to_emulator(groups["config"])
     return groups["config"], groups["client"], groups["retry"]
@@ -213,7 +231,10 @@ def client_options(location: Location) -> dict[str, str | int]:
         # as obstore; Polars would take it from `~/.aws/config`
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         options.setdefault("region", region)
-    return options | {name: value for name, value in retry.items() if name == "max_retries"}
+    for name, value in (retry.pop("backoff", {}) | retry).items():
+        is_duration = isinstance(value, timedelta)
+        options[_RETRY_OF_POLARS[name]] = round(value.total_seconds() * 1000) if is_duration else value
+    return options
 
 
 def _to_text(value: object) -> str:

@@ -51,6 +51,17 @@ def test_options(query, config, client, retry):
     assert object_url.settings(object_url.parse_url(f"s3://b?{query}")) == (config, client, retry)
 
 
+def test_polars_retries_as_often():
+    query = "max_retries=0&retry_timeout=7&init_backoff=5ms&max_backoff=1s&backoff_base=1.5"
+    assert object_url.client_options(object_url.parse_url(f"gs://b?{query}")) == {
+        "max_retries": 0,
+        "retry_timeout_ms": 7000,
+        "retry_init_backoff_ms": 5,
+        "retry_max_backoff_ms": 1000,
+        "retry_base_multiplier": 1.5,
+    }
+
+
 @pytest.mark.parametrize(
     "url, expected",
     [
@@ -84,7 +95,8 @@ NO_PREFIX = "no prefix of keys: a key is made of .* no empty, '.' or '..' compon
         ("s3://b?timeout=" + "9" * 400, "must be a time"),
         ("s3://b?max_retries=-1", "'max_retries' is '-1', but must be a whole number from 0 to 999999999"),
         ("s3://b?max_retries=" + "9" * 400, "must be a whole number"),
-        ("s3://b?backoff_base=0", "'backoff_base' is '0', but must be a number of at least 1"),
+        *((f"s3://b?backoff_base={n}", f"'{n}', but must be a number of more") for n in (0, 1, "01.0")),
+        *((f"s3://b?{o}", "'init_backoff' .* above 0") for o in ("init_backoff=0s", "max_backoff=50ms")),
         ("s3://b?checksum_algorithm=rot13", "rot13"),
         ("s3://user:password@b", "the options access_key_id and secret_access_key$"),
         ("gs://user:password@b", "the options service_account or bearer_token$"),

@@ -33,6 +33,12 @@ _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
 _ENVIRONMENT = re.compile(r"AWS_|GOOGLE_|AZURE_|.*_PROXY$", re.IGNORECASE).match
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|KEY|SAS|PASS", re.IGNORECASE).search
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist").search
+# what messages of obstore do not say
+_HINTS = {
+    "builder error": "an endpoint without TLS needs the option allow_http=true",
+    # requests for the role of the machine
+    "/latest/api/token|/metadata/identity/|/computeMetadata/": "URL and environment have no credentials",
+}
 _MAX_MESSAGE = 500
 _MIN_SECRET = 6
 
@@ -150,6 +156,7 @@ def call_translated(
         problem = error
     # outside of the handler: obstore's error may show secrets, so it must not become the context
     text = remove_secrets(problem, location)
+    text = "; ".join([text, *(hint for pattern, hint in _HINTS.items() if re.search(pattern, text))])
     if _NO_BUCKET(str(problem)):
         raise ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
     if isinstance(problem, FileNotFoundError):

@@ -245,3 +245,17 @@ def test_missing_bucket_is_named(url, use):
     blobs = open_blobs(f"{scheme}://missing-bucket?{rest.partition('?')[2]}")
     with pytest.raises(ObjectStoreError, match="no bucket 'missing-bucket'"):
         use(blobs)
+
+
+@pytest.mark.parametrize(
+    "options, hint",
+    [
+        ("endpoint=http://127.0.0.1:1&access_key_id=a&secret_access_key=b", "option allow_http=true"),
+        ("metadata_endpoint=http://127.0.0.1:1", "URL and environment have no credentials"),
+    ],
+)
+def test_what_an_option_would_solve_is_named(options, hint, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ObjectStoreError, match=f"s3://bucket: .*{hint}$"):
+        open_blobs(f"s3://bucket?max_retries=0&{options}").get("f")

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 from typing import Self
 
-from kartothek_cube.core import errors, history
+from kartothek_cube.core import clock, errors, history
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset_files import file_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.maintenance.cube_history import make_token
@@ -38,7 +40,7 @@ class CubePin:
         for _ in header_store.attempts():
             self._datasets = discover.load_snapshot(cube, blobs, None).datasets
             self.token = make_token(self._datasets, blobs)
-            self.renew()
+            self.expires = self._put()
             if make_token(discover.load_snapshot(cube, blobs, None).datasets, blobs) == self.token:
                 break
             self.release()
@@ -46,20 +48,46 @@ class CubePin:
             raise errors.ConcurrentWriteError(cube.ktk_dataset_uuid(cube.seed_dataset))
 
     def renew(self) -> None:
-        """Extend the lease, from now on. In a ``with`` block this is done in the background."""
+        """Extend the lease, from now on. In a ``with`` block this is done in the background.
+
+        Raises StateNotFoundError if it had ended, or was released, and a cleanup has deleted the state since.
+        """
+        was_pinned, started = bool(self._keys), clock.datetime_utcnow()
+        expires = self._put()
+        # leases end at full seconds
+        latest = expires - self._lease + (clock.datetime_utcnow() - started) + timedelta(seconds=1)
+        if not was_pinned or latest >= self.expires:
+            self._check_kept()
+        self.expires = expires
+
+    def _put(self) -> datetime:
+        """Put pins of a new lease in place of the others; return when it ends."""
         prefix = self._cube.ktk_dataset_uuid(self._cube.seed_dataset)
         now = store_time(self._blobs, f"{prefix}.{gen_uuid()}.tmp")
         expires = int(now + self._lease.total_seconds())
         if expires >= 10**10:
             # names of pins have ten digits for it: another one counted for nothing
             raise ValueError(f"lease is so long that it ends after the year 2286: {self._lease}")
-        self.expires = datetime.fromtimestamp(expires, UTC)
         states = dict(entry.split("@") for entry in self.token.split(","))
         keys = [
             history.put_pin(self._blobs, ds, states[n], expires, self._id) for n, ds in self._datasets.items()
         ]
         self._blobs.delete([key for key in self._keys if key not in keys])
         self._keys = keys
+        return datetime.fromtimestamp(expires, UTC)
+
+    def _check_kept(self) -> None:
+        """End the pin if a garbage collection that has not seen it deletes files of its state."""
+        # the order is that of a commit: such a collection has put tombstones, or files are missing already
+        try:
+            for dataset in self._datasets.values():
+                newest = DatasetMetadata.load_from_store(dataset.uuid, self._blobs, load_schema=False)
+                tombstones = header_store.list_tombstoned_files(newest.metadata)
+                header_store.check_files(self._blobs, dataset.uuid, file_keys(dataset), tombstones)
+        except (errors.ConcurrentWriteError, errors.DatasetNotFoundError) as error:
+            self.release()
+            name, remedy = self._cube.uuid_prefix, "Its pin had ended, and it was deleted since."
+            raise errors.StateNotFoundError(name, self.token, kind="Cube", remedy=remedy) from error
 
     def release(self) -> None:
         """End the pin."""

@@ -26,7 +26,7 @@ from kartothek_cube.io_components.maintenance import cube_history, garbage
 from kartothek_cube.serialization import parquet
 from tests.support import cubes
 from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, as_dict, frame, header, memory, rows, snapshot
-from tests.support.stores import FaultyStore
+from tests.support.stores import Died, FaultyStore
 
 KEEP = {KEEP_HISTORY: 5}
 
@@ -508,6 +508,31 @@ def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monke
     with pytest.raises(StateNotFoundError):
         api.query_cube(CUBE, forgetful, as_of=pin.token)
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
+
+
+@pytest.mark.parametrize("end", ["lapse", "release"])
+@pytest.mark.parametrize("cleanup", [None, "complete", "dies"])
+def test_a_pin_that_had_ended_is_renewed_unless_its_state_is_deleted(forgetful, monkeypatch, end, cleanup):
+    now = datetime(2030, 1, 1)
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)
+    pin = api.pin_cube(CUBE, forgetful, lease=timedelta(hours=1))
+    pinned = rows(api.query_cube(CUBE, forgetful))
+    api.remove_partitions(CUBE, forgetful, "all")
+    if end == "release":
+        pin.release()
+    else:
+        now += timedelta(minutes=61)
+    if cleanup is not None:
+        store = FaultyStore(forgetful)
+        with suppress(Died):
+            api.cleanup_cube(CUBE, store.die("delete", key="/table/") if cleanup == "dies" else store)
+        with pytest.raises(StateNotFoundError, match="Its pin had ended"):
+            pin.renew()
+        assert not [key for key in forgetful.keys() if key.endswith(".pin")]
+        return
+    pin.renew()
+    api.cleanup_cube(CUBE, forgetful)
+    assert rows(api.query_cube(CUBE, forgetful, as_of=pin.token)) == pinned
 
 
 @pytest.mark.slow("waits for leases")

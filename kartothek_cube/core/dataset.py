@@ -129,8 +129,8 @@ class DatasetMetadataBase(_Rendered):
         The uuid is illegal, or the partitions have different tables.
     """
 
-    #: of the columns that have some, once they are loaded; a copy has none
-    statistics: pa.Table | None = None
+    #: an entry per partition, by column, once they are loaded; a copy has none
+    statistics: Mapping[str, pa.StructArray] = {}
 
     def __init__(
         self,
@@ -335,15 +335,15 @@ class DatasetMetadataBase(_Rendered):
         names, stored = list(columns), self.secondary_indices
         explicit = {c: stored[c] for c in names if c in stored and not stored[c].loaded}
         others = {*names}.difference(self.indices).intersection(pruning.statistics_columns(self.metadata))
-        has_statistics = bool(others) and pruning.STATISTICS in self.extra and self.statistics is None
+        has_statistics = bool(others) and pruning.STATISTICS in self.extra and not self.statistics
         if not (explicit or has_statistics):
             return self
         blobs = open_blobs(store)
         # not the method `copy`: the checks of the constructor take longer than reading an index
         dataset = copy.copy(self)
         dataset.indices = {**self.indices, **{c: self._load(i, blobs, node) for c, i in explicit.items()}}
-        if has_statistics:
-            dataset.statistics = self.load_statistics(blobs)
+        if has_statistics and (table := self.load_statistics(blobs)) is not None:
+            dataset.statistics = {name: table[name].combine_chunks() for name in table.column_names[1:]}
         return dataset
 
     def load_statistics(self, blobs: BlobStore) -> pa.Table | None:

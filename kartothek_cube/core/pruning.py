@@ -62,8 +62,8 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
         bound = expressions.bind_literal(index.columns_data.values.type, op, value, column)
         if isinstance(index, PartitionIndex) or not (bound.kind == "null" or bound.or_null):
             return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
-    if index is None and dataset.statistics is not None and column in dataset.statistics.column_names:
-        return statistics_mask(dataset.statistics.column(column).combine_chunks(), op, value, column)
+    if index is None and column in dataset.statistics:
+        return statistics_mask(dataset.statistics[column], op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
 
 

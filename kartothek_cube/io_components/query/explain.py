@@ -307,7 +307,7 @@ def _pruning(files: DatasetFiles, condition: Condition | Disjunction, node: Node
         by = "partition key"
     elif columns & {*dataset.indices}:
         by = "index"
-    elif dataset.statistics is not None and columns & {*dataset.statistics.column_names}:
+    elif not columns.isdisjoint(dataset.statistics):
         by = "statistics"
     return ConditionPruning(abbreviate_text(str(condition)), by, kept, len(dataset.partition_table) - kept)
 

@@ -86,6 +86,15 @@ def test_every_condition_keeps_the_files_that_can_match(store, condition, kept):
     assert len(unpruned) < len(everything)
 
 
+def test_a_column_called_partition_has_no_statistics():
+    store = memory()
+    api.build_cube(days(0, 1, 2).assign(partition="a"), CUBE, store, metadata=KEEP)
+    for value, kept in {"a": 1, "b": 0}.items():
+        condition = (V >= 10) & (api.C("partition") == value)
+        assert sum(map(len, api.query_cube(CUBE, store, condition))) == 3 * kept
+        assert api.explain_query(CUBE, store, condition).datasets[0].matching_files == 1
+
+
 @pytest.mark.parametrize("n_files", [40, pytest.param(20_000, marks=pytest.mark.slow("40,000 files"))])
 def test_a_point_query_opens_few_files(n_files):
     counting = CountingStore(memory())

@@ -165,8 +165,8 @@ def converter_str_tupleset(obj: str | Iterable[str] | None) -> tuple[str, ...]:
     if isinstance(obj, set | frozenset | dict):
         raise TypeError(f"{obj!r} has no stable order, being a {type(obj).__name__}; pass a list or a tuple")
     names = tuple(converter_str(name) for name in converter_tuple(obj))
-    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
-    if duplicates:
+    if len({*names}) < len(names):
+        duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
         raise ValueError(f"Names must not occur twice, but these do: {', '.join(duplicates)}")
     return names
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -225,8 +224,7 @@ _COMPARE = {
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
-@dataclass(frozen=True)
-class BoundLiteral:
+class BoundLiteral(NamedTuple):
     """A literal in the exact type of a column; NaN counts as null."""
 
     #: ``compare`` with a scalar, ``in`` or ``not in`` an array, ``null``, ``valid`` (not null) or ``never``

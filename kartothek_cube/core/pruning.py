@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -286,7 +285,7 @@ def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: expressions.BoundLiter
     if bound.kind == "in":
         return _mask_of_values(low, high, bound.operand)
     if bound.op == "==":
-        return pc.and_(*(_mask_of_bounds(low, high, replace(bound, op=op)) for op in ("<=", ">=")))
+        return pc.and_(*(_mask_of_bounds(low, high, bound._replace(op=op)) for op in ("<=", ">=")))
     if bound.op in ("<", "<="):
         return expressions.mask_of(low, bound)
     if bound.op in (">", ">="):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def select_partitions(dataset: DatasetMetadataBase, node: expressions.Node | None) -> Ints:
     """Positions of the partitions that can hold rows which match; None selects all."""
-    return np.flatnonzero(_partition_mask(dataset, node)).astype(np.int64)
+    return np.flatnonzero(_partition_mask(dataset, node)).astype(np.int64, copy=False)
 
 
 def imply_partition_keys(dataset: DatasetMetadataBase, node: expressions.Node) -> expressions.Node:
@@ -43,9 +43,12 @@ def imply_partition_keys(dataset: DatasetMetadataBase, node: expressions.Node) -
 
 def _partition_mask(dataset: DatasetMetadataBase, node: expressions.Node | None) -> Mask:
     length = len(dataset.partition_table)
+    if node is not None:
+        loaded = [column for column, index in dataset.indices.items() if index.loaded]
+        known = {*dataset.partition_keys, *loaded, *dataset.statistics}
+        node = expressions.imply(imply_partition_keys(dataset, node), known)
     if node is None:
         return np.ones(length, dtype=bool)
-    node = imply_partition_keys(dataset, node)
     return to_numpy(expressions.evaluate(node, lambda literal: _mask_of_literal(dataset, literal), length))
 
 

@@ -450,8 +450,7 @@ class CubeSource:
         if self.as_of is not None:
             datasets = datasets_as_of(self.cube, self.store, self.as_of)
         else:
-            blobs = discover.open_existing(prefix, self.store)
-            datasets = discover.discover_datasets_unchecked(prefix, blobs, name)
+            datasets = discover.select_datasets(self.cube, self.store, name)
         if name not in datasets:
             known = discover.discover_datasets_unchecked(prefix, self.store, load_schema=False)
             discover.choose_datasets(self.cube, name, known)

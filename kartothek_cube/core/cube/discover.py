@@ -365,7 +365,7 @@ def discover_datasets(
     """
     cube = find_cube(cube, store)
     requested = arguments.parse_name_set_optional("datasets", filter_ktk_cube_dataset_ids)
-    blobs = open_existing(cube.uuid_prefix, store)
+    blobs = open_blobs(store)
     stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
     _check_datasets(cube, stored, requested, blobs)
     return DatasetsById(stored)
@@ -414,10 +414,8 @@ def load_snapshot(
     """Datasets of a cube, checked as in `discover_datasets`, but shared: not to be changed."""
     # In place of :func:`map`, `map_uuids` may read several headers at once.
     ensure_cube(cube)
-    blobs = open_existing(cube.uuid_prefix, blobs)
-    listed = _ListedDatasets(
-        cube.uuid_prefix, blobs, requested, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
-    )
+    load = partial(DatasetMetadata.load_shared, blobs=blobs)
+    listed = _ListedDatasets(cube.uuid_prefix, blobs, requested, load, map_uuids)
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again,
     # unless headers had to be read again to find a state of one moment.
     key, states = ("cube", cube, requested), list(listed.initial.values())
@@ -487,7 +485,7 @@ def discover_cube_unchecked(
     """The specification of a stored cube, and its datasets, which may break a rule of the cube."""
     uuid_prefix = arguments.parse_name("uuid_prefix", uuid_prefix)
     requested = arguments.parse_name_set_optional("datasets", datasets)
-    blobs = open_existing(uuid_prefix, store)
+    blobs = open_blobs(store)
     stored = discover_datasets_unchecked(uuid_prefix, blobs, requested)
     if not stored:
         existing = () if requested is None else existing_dataset_ids(uuid_prefix, blobs)
@@ -582,7 +580,7 @@ def select_datasets(
     ensure_cube(cube)
     if isinstance(datasets, Mapping):
         return check_loaded(datasets)
-    blobs = open_existing(cube.uuid_prefix, store)
+    blobs = open_blobs(store)
     requested = arguments.parse_name_set_optional("datasets", datasets)
     datasets_of_cube = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
     # a failed write may have left files
@@ -605,15 +603,6 @@ def check_loaded(datasets: Mapping[str, object]) -> dict[str, DatasetMetadata]:
     return cast(dict[str, DatasetMetadata], dict(datasets))
 
 
-def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
-    """Open a store to read a cube from it; CubeNotFoundError if its directory does not exist."""
-    blobs = open_blobs(store)
-    directory = blobs.missing_directory
-    if directory is not None:
-        raise errors.CubeNotFoundError(uuid_prefix, f"there is no directory {directory}")
-    return blobs
-
-
 def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
     """The specification of a cube: the store has it for a name, which is the uuid prefix."""
     if isinstance(cube, str):
@@ -626,7 +615,10 @@ def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
 
 
 def cube_not_found(uuid_prefix: str, blobs: BlobStore) -> errors.CubeNotFoundError:
-    """The error about a cube that does not exist, with the names of those that do."""
+    """The error about a cube that does not exist, with the names of those that do, or a missing directory."""
+    directory = blobs.missing_directory
+    if directory is not None:
+        return errors.CubeNotFoundError(uuid_prefix, f"there is no directory {directory}")
     cubes = [name for name in list_cubes(blobs) if name != uuid_prefix]
     _, _, alternatives = errors.unknown_names("cube", [uuid_prefix], cubes).partition("; ")
     return errors.CubeNotFoundError(uuid_prefix, alternatives)

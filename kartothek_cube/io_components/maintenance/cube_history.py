@@ -171,7 +171,6 @@ class DatasetHistories:
     """The states of all datasets of a cube, also hidden ones, loaded on demand."""
 
     def __init__(self, cube: Cube, blobs: BlobStore) -> None:
-        discover.open_existing(cube.uuid_prefix, blobs)
         self.cube, self.blobs = cube, blobs
         names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
         self._threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS

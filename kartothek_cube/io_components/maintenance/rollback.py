@@ -224,7 +224,7 @@ def keep_cube_history(
     [126000]
     """
     cube = discover.find_cube(cube, store)
-    blobs = discover.open_existing(cube.uuid_prefix, store)
+    blobs = open_blobs(store)
     existing = discover.existing_dataset_ids(cube.uuid_prefix, blobs)
     if not existing:
         raise discover.cube_not_found(cube.uuid_prefix, blobs)

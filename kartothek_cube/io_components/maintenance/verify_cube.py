@@ -76,7 +76,7 @@ class VerifyCube(Generic[StoreT]):
     def job(self, blocksize: int | None = None) -> Job[Report]:
         """Check the headers, then files of the datasets, then their indices."""
         cube, store, deep = self.cube, store_factory(self.store), self.deep
-        blobs = discover.open_existing(cube.uuid_prefix, self.store)
+        blobs = open_blobs(self.store)
         existing = discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:
             raise discover.cube_not_found(cube.uuid_prefix, blobs)

@@ -340,13 +340,13 @@ def list_cube_garbage(
     cube: Cube, store: StoreInput | BlobStore, retention: timedelta | None = None
 ) -> list[Blob]:
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
-    blobs = discover.open_existing(cube.uuid_prefix, store)
+    blobs = open_blobs(store)
     prefix = cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
     # nothing to clean up in a store without cubes, and no other cube that the name can be mistaken for
-    if not files and discover.list_cubes(blobs):
+    if not files and (blobs.missing_directory is not None or discover.list_cubes(blobs)):
         raise discover.cube_not_found(cube.uuid_prefix, blobs)
     referenced: set[str] = set()
     for name in discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):

@@ -94,7 +94,7 @@ def test_a_cube_that_breaks_a_rule_is_verified_and_repaired(ok, call, error, url
 
     def add_column(uuid, column):
         with monkeypatch.context() as patch:
-            patch.setattr(schema_update, "_check_rules", lambda *arguments: None)
+            patch.setattr(schema_update, "check_rules", lambda *arguments: None)
             update_dataset_schema(uuid, url, add={column: "string"})
 
     add_column("cube++seed", "v2")

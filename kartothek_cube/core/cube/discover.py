@@ -492,6 +492,11 @@ def discover_cube_unchecked(
         if requested is None or not existing:
             raise cube_not_found(uuid_prefix, blobs)
         raise _not_found(uuid_prefix, requested, existing)
+    return recover_cube(uuid_prefix, stored), stored
+
+
+def recover_cube(uuid_prefix: str, stored: Mapping[str, DatasetMetadata]) -> Cube:
+    """The specification of a cube, by the metadata of its datasets."""
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
     dimensions = consistency.read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
@@ -505,7 +510,7 @@ def discover_cube_unchecked(
     for ds in stored.values():
         # beyond the partition keys, which the header implies
         indexed |= (set(ds.indices) - set(ds.partition_keys)) & consistency.get_dataset_columns(ds)
-    cube = Cube(
+    return Cube(
         uuid_prefix=uuid_prefix,
         dimension_columns=_names(dimensions, "dimension columns", seed),
         partition_columns=partitions,
@@ -516,7 +521,6 @@ def discover_cube_unchecked(
         ),
         transforms=transforms.read_transforms(metadata) or (),
     )
-    return cube, stored
 
 
 def _names(value: Any, what: str, seed: str) -> list[str]:

@@ -19,7 +19,7 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput,
 from kartothek_cube.io_components.maintenance import cube_history, garbage
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, CubeState, Cut, DatasetHistories
 from kartothek_cube.io_components.publication.published_table import publish_committed
-from kartothek_cube.io_components.write.write_commit import commit_cube, validate_cube
+from kartothek_cube.io_components.write.write_commit import check_rules, commit_cube, validate_cube
 
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
@@ -371,7 +371,9 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: history.AsOf) 
     state = history.select_state(dataset_uuid, states, as_of)
     if state is not None and state.current:
         raise _already_current(f"Dataset {dataset_uuid!r}", as_of, states)
-    return publish_committed(blobs, finish_rollback(blobs, plan_rollback(dataset_uuid, blobs, as_of))[0])
+    plan = plan_rollback(dataset_uuid, blobs, as_of)
+    check_rules(blobs, plan.state)
+    return publish_committed(blobs, finish_rollback(blobs, plan)[0])
 
 
 def _already_current(

@@ -12,7 +12,7 @@ from kartothek_cube.core import arguments, arrow, history
 from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
-from kartothek_cube.core.cube import consistency, constants, discover
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
@@ -22,7 +22,7 @@ from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.dataset_arguments import dataset_factory
 from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.write.write_commit import commit_cube, validate_cube
+from kartothek_cube.io_components.write.write_commit import check_rules, commit_cube, validate_cube
 
 #: above it, not every integer is a float64
 _MAX_EXACT = 1 << 53
@@ -103,22 +103,6 @@ def _check_exact(blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdat
                 )
 
 
-def _check_rules(blobs: BlobStore, uuid: str, new: DatasetMetadata) -> None:
-    """Raise ValueError if a new state of a dataset breaks a rule of its cube that is not broken yet."""
-    prefix, separator, name = uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
-    if not separator:
-        return
-    try:
-        cube, states = discover.discover_cube_unchecked(prefix, blobs)
-    except (ValueError, NotImplementedError):
-        # no cube, or one that cannot be read
-        return
-    broken = {(v.rule, v.dataset, v.columns) for v in consistency.find_violations(states, cube)}
-    for violation in consistency.find_violations({**states, name: new}, cube):
-        if (violation.rule, violation.dataset, violation.columns) not in broken:
-            raise violation.error
-
-
 def update_dataset_schema(
     dataset_uuid: str | None = None,
     store: StoreInput | None = None,
@@ -173,7 +157,7 @@ def update_dataset_schema(
         raise ValueError(f"Dataset {dataset.uuid!r} has several tables; its schema cannot be updated")
     change = _change_set(dataset, update, {})
     # before any file is read
-    _check_rules(blobs, dataset.uuid, apply(dataset, change))
+    check_rules(blobs, apply(dataset, change))
     _check_exact(blobs, dataset, update)
     return publish_committed(blobs, commit(blobs, change)[0])
 

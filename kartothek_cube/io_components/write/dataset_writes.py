@@ -26,6 +26,7 @@ from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import dataset_arguments, runtime
 from kartothek_cube.io_components.write import write_plan, write_tasks
+from kartothek_cube.io_components.write.write_commit import check_rules
 from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -531,7 +532,9 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
     wrapped = make_meta(create.schema, origin=spec.uuid, partition_keys=list(spec.partition_on))
     write_tasks.check_dataset_input(spec, wrapped.empty_table())
     change = spec.change_set(WriteResult(spec.uuid, spec.table, wrapped), plan.info)
-    return optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))[0]
+    blobs, change = open_blobs(plan.store), attrs.evolve(change, explicit=False)
+    check_rules(blobs, change)
+    return optimistic.commit(blobs, change)[0]
 
 
 # -- delete_scope --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from kartothek_cube.core import arrow, clock, errors, expressions, factory, hist
 from kartothek_cube.core.commit import atomic, header_store, operation, optimistic
 from kartothek_cube.core.commit import change as change_sets
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.cube import consistency, discover
+from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.partition import PartitionTable
@@ -178,15 +178,9 @@ def _outcome_problems(
     """Dataset ids and errors of rules that the cube, as it will be, breaks."""
     after = dict(existing)
     for name, change in changes.items():
-        state = existing.get(name)
-        # as far as the rules concern it: schema, keys, names of indices
-        if change.mode is not WriteMode.UPDATE:
-            nothing = PartitionTable.empty((change.table,))
-            after[name] = change_sets.apply(None, attrs.evolve(change, added=nothing))
-        elif state is None:
-            change.check_requirements(None)
-        elif (schema := change_sets.compute_schema(state, change)) is not state.schema:
-            after[name] = state.copy(schema=schema)
+        state = _outline(existing.get(name), change)
+        if state is not None:
+            after[name] = state
     for name, change in () if plan.keep_empty else changes.items():
         partitions = after[name].partition_table
         assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
@@ -198,6 +192,44 @@ def _outcome_problems(
     if any(after[name] is not existing.get(name) for name in changes):
         for violation in consistency.find_violations(after, plan.cube):
             yield violation.dataset, violation.error
+
+
+def _outline(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata | None:
+    """The state after a change as far as rules of a cube concern it: schema, keys, names of indices."""
+    if change.mode is not WriteMode.UPDATE:
+        nothing = PartitionTable.empty((change.table,))
+        return change_sets.apply(None, attrs.evolve(change, added=nothing))
+    if state is None:
+        change.check_requirements(None)
+    elif (schema := change_sets.compute_schema(state, change)) is not state.schema:
+        return state.copy(schema=schema)
+    return state
+
+
+def check_rules(blobs: BlobStore, update: ChangeSet | DatasetMetadata) -> None:
+    """Raise ValueError if an update of a dataset alone breaks a rule of its cube that is not broken yet."""
+    prefix, separator, name = update.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
+    before = discover.load_states(prefix, blobs) if separator else {}
+    try:
+        cube = discover.recover_cube(prefix, before)
+    except (ValueError, NotImplementedError):
+        # no cube, or one that cannot be read
+        return
+    state, after = before.get(name), update if isinstance(update, DatasetMetadata) else None
+    if isinstance(update, ChangeSet) and not optimistic.is_committed(state, update):
+        after = _outline(state, update)
+    if after is None or after is state:
+        return
+    broken = {(v.rule, v.dataset, v.columns) for v in consistency.find_violations(before, cube)}
+    states = {**before, name: after}
+    try:
+        violations = consistency.find_violations(states, discover.recover_cube(prefix, states))
+    except (ValueError, NotImplementedError) as error:
+        text = f"Without the metadata of dataset {update.uuid!r} there is no cube: {error}"
+        raise ValueError(text) from None
+    for violation in violations:
+        if (violation.rule, violation.dataset, violation.columns) not in broken:
+            raise violation.error
 
 
 def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
@@ -230,6 +262,9 @@ def _validate(plan: WritePlan, changes: Changes, blobs: BlobStore) -> None:
 
 def commit_datasets(plan: WritePlan, changes: Changes, blobs: BlobStore) -> dict[str, DatasetMetadata]:
     """Commit the changes of a plan, by id: those of a cube at once. A staged write is the result itself."""
+    for name, change in () if plan.is_cube_write else changes.items():
+        if not _keeps_schema(plan, name, change):
+            check_rules(blobs, change)
     if plan.staged_id:
         staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
         by_name = {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())}

@@ -481,7 +481,7 @@ def test_a_dataset_of_a_cube_alone(monkeypatch):
             eager.update_dataset_schema("cube++o", store, **update)
     # a cube that breaks a rule already can be corrected
     with monkeypatch.context() as patch:
-        patch.setattr(schema_update, "_check_rules", lambda *arguments: None)
+        patch.setattr(schema_update, "check_rules", lambda *arguments: None)
         eager.update_dataset_schema("cube++seed", store, add={"v": "int64", "w": "int64"})
     eager.update_dataset_schema("cube++o", store, drop="w")
     with pytest.raises(ValueError, match="multiple datasets: q in o, seed; v in o, seed"):
@@ -491,6 +491,73 @@ def test_a_dataset_of_a_cube_alone(monkeypatch):
     # no cube
     eager.store_dataframes_as_dataset(store, "a++b", [seed])
     eager.update_dataset_schema("a++b", store, drop="q")
+
+
+ALONE = pd.DataFrame({"x": [1], "p": ["a"], "v": [1]})
+
+
+def _store_alone(store, uuid, frame, **arguments):
+    eager.store_dataframes_as_dataset(store, uuid, [frame], partition_on=["p"], **arguments)
+
+
+def _roll_back_alone(store):
+    api.update_schema("cube", store, "o", rename={"v": "z"})
+    api.update_schema("cube", store, add={"v": "int64"})
+    eager.rollback_dataset("cube++o", store, 1)
+
+
+def _publish_late(store):
+    """A write of which the rule is broken since it was staged."""
+    added = [ALONE.assign(z=1)]
+    staged = eager.update_dataset_from_dataframes(added, store, "cube++o", schema_mode="merge", publish=False)
+    api.update_schema("cube", store, add={"z": "int64"})
+    api.publish_staged(staged, store)
+
+
+BREAKING = {
+    "merge": (
+        lambda s: eager.update_dataset_from_dataframes(
+            [ALONE.assign(q=1)], s, "cube++o", schema_mode="merge"
+        ),
+        "multiple datasets: q in o, seed",
+    ),
+    "publish": (_publish_late, "multiple datasets: z in o, seed"),
+    "overwrite": (
+        lambda s: _store_alone(s, "cube++o", ALONE.drop(columns="x"), overwrite=True),
+        "must have at least one of the following dimension columns: x",
+    ),
+    "create": (lambda s: _store_alone(s, "cube++n", ALONE), "multiple datasets: v in n, o"),
+    "header": (
+        lambda s: eager.create_empty_dataset_header(s, "cube++n", ALONE, partition_on=["p"]),
+        "multiple datasets: v in n, o",
+    ),
+    "overwrite seed": (
+        lambda s: _store_alone(s, "cube++seed", ALONE, overwrite=True),
+        r"Without the metadata of dataset 'cube\+\+seed' there is no cube",
+    ),
+    "roll back": (_roll_back_alone, "multiple datasets: v in o, seed"),
+}
+
+
+@pytest.fixture
+def alone():
+    store, frames = memory(), {"seed": ALONE.rename(columns={"v": "q"}), "o": ALONE}
+    api.build_cube(frames, api.Cube(["x"], ["p"], "cube"), store)
+    return store
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_writes_to_a_dataset_alone_break_no_rule_of_its_cube(alone, name):
+    write, message = BREAKING[name]
+    with pytest.raises(ValueError, match=message):
+        write(alone)
+    assert api.verify_cube("cube", alone).ok
+
+
+def test_writes_to_a_dataset_alone_that_break_no_rule(alone):
+    eager.update_dataset_from_dataframes([ALONE.assign(w=1)], alone, "cube++o", schema_mode="merge")
+    _store_alone(alone, "cube++n", ALONE.rename(columns={"v": "n"}))
+    assert {"w", "n"} <= {*api.query_cube("cube", alone)[0].columns}
 
 
 def test_datasets():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest import mock
 from urllib.parse import quote
 
 import pandas as pd
@@ -21,6 +22,7 @@ from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager
 from kartothek_cube.io_components.maintenance.verify_dataset import REMEDIES, REPAIRABLE, Problem, Report
+from kartothek_cube.io_components.write import write_commit
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, parquet_bytes, snapshot
 from tests.support.paths import DATA
 from tests.support.stores import Died, FaultyStore, ReadOnlyStore
@@ -96,9 +98,13 @@ def with_bytes(name, change):
 
 
 def another_dataset(*, partition_on="p", table_name="table", **columns):
-    return lambda store: eager.store_dataframes_as_dataset(
-        store, "cube++more", [frame(**columns)], partition_on=partition_on, table_name=table_name
-    )
+    def change(store):
+        # as other software does
+        with mock.patch.object(write_commit, "check_rules"):
+            arguments = {"partition_on": partition_on, "table_name": table_name}
+            eager.store_dataframes_as_dataset(store, "cube++more", [frame(**columns)], **arguments)
+
+    return change
 
 
 def lose_file(store):

@@ -137,7 +137,7 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
 
     ``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task checks and
     writes each partition of the input, the last one commits the cube. The Delayed gives the datasets.
-    Duplicate cells are not detected.
+    With ``shuffle``, duplicate cells are not detected; else cells are unique within a partition of the input.
     """
     num_buckets = check_num_buckets(build.num_buckets, shuffle=build.shuffle)
     plan, frames = _plan(build)

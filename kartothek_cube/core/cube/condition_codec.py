@@ -258,6 +258,8 @@ _QUERY_PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]
     (pa.types.is_date, _parse_date),
     (pa.types.is_decimal, _parse_decimal),
     (pa.types.is_time, time.fromisoformat),
+    # a column without values has no type yet
+    (pa.types.is_null, str),
 )
 
 

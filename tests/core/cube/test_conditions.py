@@ -261,6 +261,7 @@ QUERY_TYPES = {
     "c": pa.time64("us"),
     "z": pa.timestamp("ns", "Europe/Berlin"),
     "y": pa.binary(),
+    "v": pa.null(),
 }
 DAY, FEBRUARY = datetime.date(2024, 1, 5), pd.Timestamp("2024-02")
 READ = {
@@ -343,6 +344,7 @@ READ = {
         ("t BETWEEN '2024-01-01' AND '2024-02-01'", C("t").between(pd.Timestamp("2024-01"), FEBRUARY)),
         ("i NOT IN (1, 2) AND i NOT IN(3)", ~C("i").isin([1, 2]) & ~C("i").isin([3])),
         ("s LIKE 'U%' OR s NOT LIKE 'Bad %'", C("s").startswith("U") | ~C("s").startswith("Bad ")),
+        ("v IN (x, 1) OR v < '2'", C("v").isin(["x", "1"]) | (C("v") < "2")),
         ("s = x AND s LIKE U%", (C("s") == "x") & C("s").startswith("U")),
         ("s LIKE 'Ulm' AND s LIKE '%'", (C("s") == "Ulm") & C("s").startswith("")),
         ("s = 'O''Neill AND i = 2' AND i = 1", (C("s") == "O'Neill AND i = 2") & (C("i") == 1)),

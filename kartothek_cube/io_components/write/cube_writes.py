@@ -729,7 +729,7 @@ def _warn_of_other_keys(
         extent = errors.format_count(len(files), "file")
     caller.warn(
         f"Removed from dataset {dataset.uuid!r}, which is not partitioned by {keys}: {extent}, whatever "
-        f"their {keys}. Name the datasets to remove partitions from in ktk_cube_dataset_ids"
+        f"their {keys}. Name those to remove partitions from by datasets=..."
     )
 
 

@@ -427,7 +427,7 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
         if texts := [each for each in map(parse_transform, missing) if isinstance(each, PartitionTransform)]:
             hint = f". A transform is no text: pass {texts[0]!r}, from kartothek_cube.api.cube"
         if spec.schema is None and not is_seed and columns.isdisjoint(cube.partition_columns):
-            hint += f". With partition_on={{{spec.name!r}: []}} it is stored without partitions"
+            hint += f". A build or extension with partition_on={{{spec.name!r}: []}} needs none"
         raise ValueError(
             f"Missing partition columns in {where}: {errors.unknown_names('column', missing, columns)}{hint}"
         )

@@ -31,6 +31,7 @@ from kartothek_cube.core.arrow import (
     with_far_times,
     with_zone_of,
 )
+from kartothek_cube.core.store.resolve import redact_url
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 #: a directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg
@@ -131,10 +132,12 @@ def open_table(
         return _open_iceberg(_load_iceberg(location), snapshot)
     filesystem, root = _resolve(location)
     is_local = isinstance(filesystem, fs.LocalFileSystem)
+    # URLs of pyarrow may have credentials
+    shown = redact_url(location) if "://" in location else location
     kind = filesystem.get_file_info(root).type
     is_folder = kind == fs.FileType.Directory
     if kind == fs.FileType.NotFound:
-        raise FileNotFoundError(f"There is no table in {location}")
+        raise FileNotFoundError(f"There is no table in {shown}")
     if is_folder and filesystem.get_file_info(f"{root}/_delta_log").type == fs.FileType.Directory:
         _check_delta_log(filesystem, root)
         # deltalake decodes what it takes for a path, too
@@ -142,12 +145,12 @@ def open_table(
     folder = fs.FileSelector(f"{root}/metadata", allow_not_found=True)
     if is_folder and any(i.path.endswith(".metadata.json") for i in filesystem.get_file_info(folder)):
         raise ValueError(
-            f"{location} is an Iceberg table: pass the path of its current metadata file "
+            f"{shown} is an Iceberg table: pass the path of its current metadata file "
             "(metadata/….metadata.json), or a table of pyiceberg"
         )
     if snapshot is not None:
-        raise ValueError(f"{location} is a directory of Parquet files, which has no snapshots")
-    return _open_directory(location, filesystem, root, types, known)
+        raise ValueError(f"{shown} is a directory of Parquet files, which has no snapshots")
+    return _open_directory(shown, filesystem, root, types, known)
 
 
 def _open_object(source: Any, snapshot: int | None) -> tuple[ForeignTable, list[ForeignFile]]:
@@ -174,7 +177,7 @@ def _resolve(location: str) -> tuple[fs.FileSystem, str]:
         scheme = location.partition("://")[0]
         raise ValueError(f"{scheme}://… cannot be opened by pyarrow.fs: {error}") from error
     if not path.strip("/"):
-        raise ValueError(f"{location} has no path")
+        raise ValueError(f"{redact_url(location)} has no path")
     is_local = isinstance(filesystem, fs.LocalFileSystem)
     return filesystem, os.path.realpath(path) if is_local else path.rstrip("/")
 
@@ -378,7 +381,7 @@ def _load_delta(location: str, version: int | None) -> Any:
     try:
         return DeltaTable(location, version=version)
     except DeltaError as error:
-        raise ValueError(f"The Delta table {location} cannot be opened: {error}") from error
+        raise ValueError(f"The Delta table {redact_url(location)} cannot be opened: {error}") from error
 
 
 def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:

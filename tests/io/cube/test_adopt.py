@@ -618,6 +618,14 @@ def test_a_directory_in_an_object_store(bucket, tmp_path):
     assert check_adoption(source, SALES.slice(0, 6)).n_copied == 1
 
 
+def test_credentials_in_the_url_of_a_source_are_not_shown(bucket):
+    _, name, endpoint = bucket
+    source = (
+        f"s3://testing:secret_of_tests@{name}/raw?endpoint_override={urlsplit(endpoint).netloc}&scheme=http"
+    )
+    refuse_adoption(source, rf"There is no table in s3://\*\*\*@{name}/raw$", FileNotFoundError)
+
+
 def test_a_delta_table_in_an_object_store(bucket, tmp_path):
     _, name, endpoint = bucket
     options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}

@@ -36,6 +36,7 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket do
 # what messages of obstore do not say
 _HINTS = {
     "builder error": "an endpoint without TLS needs the option allow_http=true",
+    "object with invalid path": "delete this object of other software, or keep datasets under another prefix",
     # requests for the role of the machine
     "/latest/api/token|/metadata/identity/|/computeMetadata/": "URL and environment have no credentials",
 }

@@ -259,3 +259,12 @@ def test_what_an_option_would_solve_is_named(options, hint, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ObjectStoreError, match=f"s3://bucket: .*{hint}$"):
         open_blobs(f"s3://bucket?max_retries=0&{options}").get("f")
+
+
+def test_an_object_of_other_software_that_obstore_does_not_list_is_named(server):
+    blobs = open_blobs(server.url())
+    blobs.put("d/f", b"1")
+    server.blobs["d//f"] = server.blobs["d/f"]
+    assert blobs.list_dir("") == ["d/"]
+    with pytest.raises(ObjectStoreError, match=r'"d//f" .*; delete this object'):
+        blobs.list("d/")

@@ -453,7 +453,17 @@ class ObjectBlobStore(blob_store.BlobStore):
     # listing
 
     def list(self, prefix: str) -> blob_store.Blobs:
-        return sorted(self.scan(prefix))
+        return self._repeat_listing(lambda: sorted(self.scan(prefix)))
+
+    def _repeat_listing(self, listing: Callable[[], _T]) -> _T:
+        """A listing, which obstore does not repeat where its response breaks off."""
+        for _ in range(object_url.settings(self._location)[2].get("max_retries", 10)):
+            try:
+                return listing()
+            except ObjectStoreError as error:
+                if "list response body" not in str(error):
+                    raise
+        return listing()
 
     def scan(self, prefix: str) -> Iterator[blob_store.Blob]:
         """List blobs, in the order of the store."""
@@ -472,7 +482,7 @@ class ObjectBlobStore(blob_store.BlobStore):
 
     def list_dir(self, prefix: str) -> blob_store.Keys:
         folder = blob_store.check_prefix(prefix).rpartition("/")[0]
-        level = self._call("list_with_delimiter", prefix, folder or None)
+        level = self._repeat_listing(lambda: self._call("list_with_delimiter", prefix, folder or None))
         names = [f"{path}/" for path in level["common_prefixes"]]
         names += [entry["path"] for entry in level["objects"]]
         legal = [name for name in names if blob_store.is_key(name.removesuffix("/"))]

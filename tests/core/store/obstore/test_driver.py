@@ -92,6 +92,18 @@ def test_reads_are_repeated(server, blobs, fault):
     assert not server.faults
 
 
+@pytest.mark.parametrize("listing, expected", [("list", 2), ("list_dir", 1)])
+def test_listings_are_repeated(server, blobs, listing, expected):
+    for key in ("d/f", "d/g"):
+        blobs.put(key, b"1")
+    server.fail("GET", "", "cut", 3)
+    assert len(getattr(blobs, listing)("")) == expected
+    assert not server.faults
+    server.fail("GET", "", "cut", 4)
+    with pytest.raises(ObjectStoreError, match="response body"):
+        getattr(blobs, listing)("")
+
+
 def test_read_that_fails_again_and_again(server, blobs):
     blobs.put("f", b"1")
     server.fail("GET", "f", "refuse", 4)

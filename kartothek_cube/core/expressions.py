@@ -44,6 +44,8 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
     # unit, which compare as beyond every value.
     wide = widen(dtype)
     if is_null_value(value):
+        if op in ("<", "<=", ">", ">="):
+            raise TypeError(f"Column {column!r}: a null can be compared by ==, != and in only, not by {op}.")
         if _null_fits(wide, value, op):
             return None
         raise _mismatch(dtype, value, column, op, "Use pandas.NA to look for missing values.")
@@ -250,11 +252,8 @@ def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundL
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
     if op in ("in", "not in"):
         return _bind_list(dtype, op, value, column)
-    null = is_null_value(value)
-    if null and op not in ("==", "!="):
-        raise TypeError(f"Column {column!r}: a null can be compared by ==, != and in only, not by {op}.")
     scalar = bind_value(dtype, value, column, op)
-    if null:
+    if scalar is None:
         return _NULL if op == "==" else _VALID
     return _NEVER if pat.is_null(dtype) else _fit(op, scalar, dtype)
 

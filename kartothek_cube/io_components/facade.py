@@ -155,15 +155,11 @@ def cube_or_name(cube: Cube | str) -> Cube:
     return cast(Cube, cube)
 
 
-def _find_cube(operation: T) -> T:
+def _find_cube(operation: T, cube: str, store: StoreInput) -> T:
     """The operation with the specification of a cube that the user has named."""
     arguments: Any = operation
-    cube = getattr(arguments, "cube", None)
-    stores = [getattr(arguments, name) for name in _STORES if hasattr(arguments, name)]
-    if not isinstance(cube, str) or not stores:
-        return operation
     try:
-        named: T = attrs.evolve(arguments, cube=find_cube(cube, stores[0]))
+        named: T = attrs.evolve(arguments, cube=find_cube(cube, store))
     except CubeNotFoundError as error:
         remedy = getattr(operation, "cube_not_found", None)
         if remedy is None:
@@ -205,6 +201,7 @@ def facade(
     types = types or {}
     signature = _signature(cls, run, types)
     flags = [f.name for f in attrs.fields(cls) if f.init and f.type in ("bool", "bool | None")]
+    stores = [f.name for f in attrs.fields(cls) if f.name in _STORES]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         try:
@@ -215,8 +212,10 @@ def facade(
             raise
         for flag in flags:
             check_flag(flag, getattr(arguments, flag))
+        cube = getattr(arguments, "cube", None)
         with progress_bar(name.partition("_")[0], getattr(arguments, "progress", False)):
-            return run(_find_cube(arguments))
+            is_named = stores and isinstance(cube, str)
+            return run(_find_cube(arguments, cube, getattr(arguments, stores[0])) if is_named else arguments)
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = module

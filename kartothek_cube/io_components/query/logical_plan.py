@@ -9,7 +9,7 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import expressions, index
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arguments import parse_name_set, parse_names
 from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, Disjunction
@@ -221,20 +221,22 @@ def analyze(query: QueryCube[StoreT], snapshot: CubeSnapshot) -> LogicalPlan:
         if not dimensions:
             raise ValueError("Dimension columns cannot be empty: a query needs at least one")
     groups = parse_names("partition_by", query.partition_by)
+    _check_columns("partition-by", groups, types)
     owners = _group_column_owners(cube, datasets, columns, groups)
-    output = _resolve_output(query, columns, dimensions, groups)
+    output = _resolve_output(query, types, dimensions, groups)
     keys = {*cube.dimension_columns, *cube.partition_columns}
     payload = {name: (output | restricted) & columns[name] - keys for name in datasets}
     joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
     _check_projection(cube, columns, {name: payload[name] for name in sorted(joined)}, dimensions)
-    on_datasets: list[tuple[Condition | Disjunction, expressions.Node, set[str]]] = []
+    on_datasets: list[tuple[Condition | Disjunction, list[expressions.LiteralType], set[str]]] = []
     on_joined: list[tuple[Condition | Disjunction, expressions.Node]] = []
     for condition, tree in zip(active, trees, strict=True):
-        used = expressions.columns_of(tree)
+        literals = expressions.literals_of(tree)
+        used = {column for column, _, _ in literals}
         # nulls of a left join, of cells that a dataset does not have, meet a test for null
-        tests_null = any(map(expressions.is_null_test, expressions.literals_of(tree)))
+        tests_null = any(map(expressions.is_null_test, literals))
         if not isinstance(condition, Disjunction) and (not tests_null or used <= columns[cube.seed_dataset]):
-            on_datasets.append((condition, tree, used))
+            on_datasets.append((condition, literals, used))
             continue
         on_joined.append((condition, tree))
         dropped = used & {*cube.dimension_columns} - {*dimensions}
@@ -247,9 +249,9 @@ def analyze(query: QueryCube[StoreT], snapshot: CubeSnapshot) -> LogicalPlan:
     restricted_by_groups = {owner for column, owner in owners.items() if column not in keys}
     roles, own_conditions, predicates, implied = {}, {}, {}, {}
     for name in joined:
-        own = [(c, tree) for c, tree, used in on_datasets if used <= columns[name]]
+        own = [(condition, literals) for condition, literals, used in on_datasets if used <= columns[name]]
         own_conditions[name] = tuple([condition for condition, _ in own])
-        predicates[name] = tuple([literal for _, tree in own for literal in expressions.literals_of(tree)])
+        predicates[name] = tuple([literal for _, literals in own for literal in literals])
         is_restricted = (
             name in restricted_by_groups
             or any(used <= payload[name] for _, _, used in on_datasets)
@@ -314,12 +316,11 @@ def _bind_condition(
 
 
 def _resolve_output(
-    query: QueryCube[StoreT], columns: _Columns, dimensions: tuple[str, ...], groups: tuple[str, ...]
+    query: QueryCube[StoreT], available: Collection[str], dimensions: tuple[str, ...], groups: tuple[str, ...]
 ) -> set[str]:
     """Columns of the result."""
     cube, payload_columns = query.cube, query.payload_columns
-    available = set[str]().union(*columns.values())
-    payload = available if payload_columns is None else parse_name_set("payload_columns", payload_columns)
+    payload = {*available} if payload_columns is None else parse_name_set("payload_columns", payload_columns)
     _check_columns("payload", payload, available)
     dropped = set(cube.dimension_columns) - set(dimensions)
     if payload_columns is not None and dropped & payload - set(groups):
@@ -334,19 +335,16 @@ def _group_column_owners(
     cube: Cube, datasets: Mapping[str, DatasetMetadata], columns: _Columns, groups: tuple[str, ...]
 ) -> dict[str, str]:
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
-    _check_columns("partition-by", groups, set().union(*columns.values()))
-    names = cube.join_order(datasets)
     owners = {}
     for column in groups:
-        for name in names:
-            is_explicit = isinstance(datasets[name].indices.get(column), index.ExplicitSecondaryIndex)
-            if column in columns[name] and (is_explicit or column in (datasets[name].partition_keys or ())):
+        for name in cube.join_order(datasets):
+            if column in columns[name] & datasets[name].index_columns:
                 # only the seed has all cells, and with them all values of a dimension
                 owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
                 break
     unindexed = set(groups) - set(owners)
     if unindexed:
-        indexed = set().union(*(set(ds.indices) | set(ds.partition_keys or ()) for ds in datasets.values()))
+        indexed = set().union(*(dataset.index_columns for dataset in datasets.values()))
         raise ValueError(
             "Following partition-by columns are not indexed and cannot be used: "
             f"{', '.join(sorted(unindexed))} "

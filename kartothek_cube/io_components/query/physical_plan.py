@@ -431,7 +431,7 @@ def plan_query(query: QueryCube[StoreT], snapshot: discover.CubeSnapshot | None 
     blobs = open_blobs(factory)
     snapshot = snapshot or _load_snapshot(cube, blobs, query.datasets, query.as_of)
     logical_plan = analyze(query, snapshot)
-    scans = [_make_scan(name, snapshot.datasets[name], cube, logical_plan) for name in logical_plan.roles]
+    scans = [_make_scan(name, snapshot, cube, logical_plan) for name in logical_plan.roles]
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
         (seed, positions), used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
@@ -534,10 +534,13 @@ def load_datasets(
     return discover.discover_datasets(cube, store, arguments.parse_name_set_optional("datasets", datasets))
 
 
-def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
-    schema = consistency.arrow_schema(dataset)
-    columns = [column for column in schema.names if column[:2] != "__"]
-    keys = tuple(dataset.partition_keys or ())
+def _make_scan(
+    name: str, snapshot: discover.CubeSnapshot, cube: Cube, logical_plan: LogicalPlan
+) -> DatasetScan:
+    dataset = snapshot.datasets[name]
+    schema = snapshot.derive(("schema", name), partial(consistency.arrow_schema, dataset))
+    columns = snapshot.derive(("names", name), lambda: tuple([c for c in schema.names if c[:2] != "__"]))
+    keys = tuple(dataset.partition_keys)
     # a dimension that only groups are made of is read and joined by, too
     # in the order of the result: rows that are sorted by them need no other sort
     grouping = [c for c in logical_plan.partition_by if c in cube.dimension_columns]

@@ -212,7 +212,7 @@ def facade(
             raise
         for flag in flags:
             check_flag(flag, getattr(arguments, flag))
-        cube = getattr(arguments, "cube", None)
+        cube: Any = getattr(arguments, "cube", None)
         with progress_bar(name.partition("_")[0], getattr(arguments, "progress", False)):
             is_named = stores and isinstance(cube, str)
             return run(_find_cube(arguments, cube, getattr(arguments, stores[0])) if is_named else arguments)

@@ -461,7 +461,7 @@ class OpenedCube:
     @property
     def datasets(self) -> dict[str, DatasetMetadata]:
         """The datasets of the cube, by id."""
-        return load_datasets(self.cube, self.store, None, self._as_of)
+        return load_datasets(self.cube, self.store, self._as_of)
 
     @property
     def schema(self) -> pa.Schema:

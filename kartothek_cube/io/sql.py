@@ -74,7 +74,7 @@ def connect(
     [(2,)]
     """
     cube = find_cube(cube, store)
-    ids = sorted(load_datasets(cube, store, None, as_of))
+    ids = sorted(load_datasets(cube, store, as_of))
     prefix = cube.uuid_prefix
     sources = {
         name: cube_dataset(cube, store, dataset_id=name, timestamp_unit=timestamp_unit, as_of=as_of)

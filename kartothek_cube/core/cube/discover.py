@@ -413,7 +413,6 @@ def load_snapshot(
 ) -> CubeSnapshot:
     """Datasets of a cube, checked as in `discover_datasets`, but shared: not to be changed."""
     # In place of :func:`map`, `map_uuids` may read several headers at once.
-    ensure_cube(cube)
     load = partial(DatasetMetadata.load_shared, blobs=blobs)
     listed = _ListedDatasets(cube.uuid_prefix, blobs, requested, load, map_uuids)
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again,

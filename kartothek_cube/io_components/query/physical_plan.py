@@ -513,25 +513,21 @@ def _load_snapshot(
     cube: Cube, blobs: BlobStore, datasets: discover.DatasetsInput, as_of: CubeAsOf | None
 ) -> discover.CubeSnapshot:
     """Datasets of a query; those that are read as they are now are shared with other queries."""
-    if as_of is not None or isinstance(datasets, Mapping):
-        return discover.CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
+    if isinstance(datasets, Mapping):
+        if as_of is not None:
+            raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
+        loaded = discover.check_loaded(datasets)
+        consistency.check_cube(loaded, cube)
+        return discover.CubeSnapshot(loaded)
+    if as_of is not None:
+        return discover.CubeSnapshot(datasets_as_of(cube, blobs, as_of, datasets))
     run = map if blobs.is_local else partial(ordered_map, threads=tuning.REMOTE_REQUESTS)
     return discover.load_snapshot(cube, blobs, arguments.parse_name_set_optional("datasets", datasets), run)
 
 
-def load_datasets(
-    cube: Cube, store: StoreInput, datasets: discover.DatasetsInput, as_of: CubeAsOf | None = None
-) -> dict[str, DatasetMetadata]:
-    """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""
-    if as_of is not None:
-        if isinstance(datasets, Mapping):
-            raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
-        return datasets_as_of(cube, store, as_of, datasets)
-    if isinstance(datasets, Mapping):
-        loaded = discover.check_loaded(datasets)
-        consistency.check_cube(loaded, cube)
-        return loaded
-    return discover.discover_datasets(cube, store, arguments.parse_name_set_optional("datasets", datasets))
+def load_datasets(cube: Cube, store: StoreInput, as_of: CubeAsOf | None) -> dict[str, DatasetMetadata]:
+    """All datasets of a cube, in one of its states, or as they are now."""
+    return discover.discover_datasets(cube, store) if as_of is None else datasets_as_of(cube, store, as_of)
 
 
 def _make_scan(
@@ -652,8 +648,7 @@ def _is_among(codes: Ints, others: Ints, bound: int) -> Mask:
     # a fifth of the time of `np.isin` for few codes
     present = np.zeros(bound, dtype=bool)
     present[others] = True
-    mask: Mask = present[codes]
-    return mask
+    return present.take(codes)
 
 
 def _align_partitions(

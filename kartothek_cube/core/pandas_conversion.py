@@ -266,23 +266,24 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
         problem = "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
         raise NotImplementedError(problem)
-    names = column_names(df.columns)
-    for name, dtype in zip(names, df.dtypes, strict=True):
+    # pandas makes a Series of the types each time
+    dtypes = dict(zip(column_names(df.columns), df.dtypes, strict=True))
+    for name, dtype in dtypes.items():
         dtype = dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
         if isinstance(dtype, pd.SparseDtype):
             raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
         if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
             problem = f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers."
             raise TypeError(problem)
-    renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
-    converted = convert_objects(renamed, types or {})
+    renamed = df if [*dtypes] == list(df.columns) else df.set_axis([*dtypes], axis=1)
+    converted = convert_objects(renamed, dtypes, types or {})
     try:
-        table = _to_arrow(renamed.drop(columns=list(converted)))
+        table = _to_arrow(renamed.drop(columns=[*converted]) if converted else renamed)
     except (pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError) as exc:
         raise _explain_failure(renamed, exc) from exc
     if converted:
-        table = pa.table({n: converted[n] if n in converted else table.column(n) for n in names})
-    for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
+        table = pa.table({n: converted[n] if n in converted else table.column(n) for n in dtypes})
+    for position, (name, dtype) in enumerate(dtypes.items()):
         is_category = isinstance(dtype, pd.CategoricalDtype)
         if lacks_categories(dtype):
             table = arrow.replace_columns(table, {position: pa.chunked_array([pa.nulls(len(table))])})
@@ -294,11 +295,11 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
                 _check_objects(name, stored.value_type if is_category else stored, values.to_numpy())
     table = restore_types(table, types or {})
     # pandas 3's default "str" type is no extension type: readers make it of any string column
-    dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if str(dtype) in _EXTENSION_DTYPES}
+    kinds = {dtype: str(dtype) for dtype in {*dtypes.values()} if str(dtype) in _EXTENSION_DTYPES}
     extensions = {
-        name: dtypes[dtype]
-        for name, dtype, stored in zip(names, df.dtypes, table.schema.types, strict=True)
-        if dtype in dtypes and str(stored) in _EXTENSION_DTYPES[dtypes[dtype]]
+        name: kinds[dtype]
+        for (name, dtype), stored in zip(dtypes.items(), table.schema.types, strict=True)
+        if dtype in kinds and str(stored) in _EXTENSION_DTYPES[kinds[dtype]]
     }
     return _normalise(table, extensions)
 
@@ -705,11 +706,13 @@ def _may_fit(source: pa.DataType, target: pa.DataType) -> bool:
     )
 
 
-def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[str, pa.ChunkedArray]:
+def convert_objects(
+    df: pd.DataFrame, dtypes: Mapping[str, Any], types: Mapping[str, pa.DataType]
+) -> dict[str, pa.ChunkedArray]:
     """Columns of Python objects for which Arrow would find another type than the stored one, or none."""
     converted = {}
-    for name, dtype in df.dtypes.items():
-        target = types.get(str(name))
+    for name, dtype in dtypes.items():
+        target = types.get(name)
         if target is None or not pd.api.types.is_object_dtype(dtype) or not pat.is_nested(target):
             continue
         if arrow.contains_type(target, pat.is_date):
@@ -725,10 +728,10 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
                 continue  # the type is found from the values then, and compared with the schema later
             # Arrow cuts off fractions, and drops zones and unknown fields, without an error
             if not all(map(partial(_is_same, dtype=target), values, array.to_pylist())):
-                _check_objects(str(name), target, values)
+                _check_objects(name, target, values)
                 continue
         is_chunked = isinstance(array, pa.ChunkedArray)  # as more than 2 GB of text are
-        converted[str(name)] = array if is_chunked else pa.chunked_array([array])
+        converted[name] = array if is_chunked else pa.chunked_array([array])
     return converted
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arrow, errors, naming, schema
+from kartothek_cube.core import arrow, errors, naming
 from kartothek_cube.core.cube import constants
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.transforms import METADATA_KEY
@@ -244,17 +244,16 @@ def _overlaps(columns: Mapping[str, set[str]], cube: Cube) -> Iterator[Violation
 
 
 def _type_conflicts(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Violation]:
-    try:
-        schema.validate_shared_columns([dataset.schema for dataset in datasets.values()], ignore_pandas=True)
-    except errors.SchemaConflictError as error:
-        first: dict[str, tuple[str, pa.DataType]] = {}
-        for name, dataset in datasets.items():
-            for field in arrow_schema(dataset):
-                if pa.types.is_null(field.type):
-                    continue
-                other, dtype = first.setdefault(field.name, (name, field.type))
-                if not arrow.same_type(dtype, field.type):
-                    yield Violation(Rule.TYPES, name, error, (field.name,), other)
+    first: dict[str, tuple[str, pa.DataType]] = {}
+    for name, dataset in datasets.items():
+        for field in () if dataset.schema is None else dataset.schema.internal():
+            if pa.types.is_null(field.type):
+                continue
+            other, dtype = first.setdefault(field.name, (name, field.type))
+            if other != name and not arrow.same_type(dtype, field.type):
+                types = f"is {dtype} in dataset {other!r} but {field.type} in dataset {name!r}"
+                error = errors.SchemaConflictError(f"Column {field.name!r} {types}")
+                yield Violation(Rule.TYPES, name, error, (field.name,), other)
 
 
 def _key_violations(name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube) -> _Violations:

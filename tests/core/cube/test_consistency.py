@@ -63,7 +63,11 @@ UNFIT = {
         {},
         ["v1", "enrich, other, seed"],
     ),
-    "dimension type": (enrich(x=["a"], v2=[1]), {}, ["x", "int64", "string"]),
+    "dimension type": (
+        enrich(x=["a"], v2=[1]),
+        {},
+        ["x", "string in dataset 'enrich' but int64 in dataset 'seed'"],
+    ),
     "partition type": (enrich(["p"], x=[0], p=["a"], v2=[1]), {}, ["p", "int64", "string"]),
     "seed without partition column": ({"seed": {**SEED, "partition_on": []}}, {}, ["seed", "p"]),
     "partition column as payload": (enrich(x=[0], p=[0], v2=[1]), {}, ["enrich", "p"]),

@@ -298,8 +298,8 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
         order = np.argsort(first[inverse], kind="stable")
         table, codes = table.take(pa.array(order)), codes[order]
         starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-    first = table.select(list(partition_on)).take(pa.array(starts)).combine_chunks()
-    parts = [encode_component(column, first.column(column).chunk(0)) for column in partition_on]
+    keys = {c: kernels.take_values(table.column(c), starts, missing=False) for c in partition_on}
+    parts = [encode_component(column, values) for column, values in keys.items()]
     return starts, pc.binary_join_element_wise(*parts, "", "/"), table
 
 

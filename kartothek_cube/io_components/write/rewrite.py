@@ -647,7 +647,7 @@ def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     table = pandas_conversion.as_table(data, spec.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
-    rows = write_tasks.prepare_table(spec, [data])
+    rows = write_tasks.prepare_table(spec, [table])
     write_tasks.prepare(context.plan, {context.spec.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (TASKS_PER_CORE * runtime.available_cores()), 1)
     tables = kernels.rechunk_by_partition(rows.to_batches(), context.keys, task_rows)

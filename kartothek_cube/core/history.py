@@ -167,9 +167,8 @@ def make_version(
         last = _version_to_note(old, blobs, header_key)
         version = attrs.evolve(last, number=last.number + 1, time=max(time, last.time + _TICK))
     field = _version_field(attrs.evolve(version, state=commit_id[-16:]))
-    if info is not None and info.to_field():
-        field["operation"] = info.to_field()
-    return field
+    operation = None if info is None else info.to_field()
+    return {**field, "operation": operation} if operation else field
 
 
 def note_version(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> dict[str, Any]:
@@ -178,11 +177,11 @@ def note_version(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> d
 
 
 def _version_to_note(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> Version:
-    version = version_of(state, blobs, header_key)
-    if "++" in state.uuid and recorded_version(state) is None:
-        # other software has dropped it; datasets that are in no cube have none
-        version = attrs.evolve(version, deleted=_load_deleted_versions(state.uuid, blobs))
-    return version
+    if (recorded := recorded_version(state)) is not None:
+        return recorded
+    # other software has dropped it; datasets that are in no cube have none
+    deleted = _load_deleted_versions(state.uuid, blobs) if "++" in state.uuid else 0
+    return attrs.evolve(version_of(state, blobs, header_key), deleted=deleted)
 
 
 def _version_field(version: Version) -> dict[str, Any]:

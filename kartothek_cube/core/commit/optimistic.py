@@ -243,12 +243,12 @@ def _already_committed(blobs: BlobStore, base: BaseState) -> Result:
     if base.record is not None and base.record.unconfirmed:
         # ours, of which only the answer was lost, or one that is built on ours before this could confirm it
         _confirm(blobs, base, state, file_keys(state))
-    state = state.copy(metadata=copy_json(state.metadata), extra=copy_json(state.extra))
-    return _unload_indices(state), CommitReceipt(base, base.header or b"", base.token, None, state)
+    state = _unload_indices(state, metadata=copy_json(state.metadata), extra=copy_json(state.extra))
+    return state, CommitReceipt(base, base.header or b"", base.token, None, state)
 
 
-def _unload_indices(state: DatasetMetadata) -> DatasetMetadata:
-    return state.copy(indices={c: index.unload() for c, index in state.secondary_indices.items()})
+def _unload_indices(state: DatasetMetadata, **changes: Any) -> DatasetMetadata:
+    return state.copy(indices={c: i.unload() for c, i in state.secondary_indices.items()}, **changes)
 
 
 # -- publication of a state ----------------------------------------------------------------------------------
@@ -289,13 +289,14 @@ def commit_state(
             extra[pruning.STATISTICS] = name = pruning.store_statistics(blobs, new.uuid, statistics)
             written.append(naming.statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
+        names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         needed = [*files, *written]
         is_unconfirmed = base.state is not None and not base.is_confirmed
         if base.aborted is not None or (is_unconfirmed and not replaces):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
-            snapshot = _archive(blobs, base, new, role, collections)
+            snapshot = _archive(blobs, base, new, role, names)
         record, replaced = _next_record(base, new, role, snapshot), _replaced_state(base)
         if not is_repair and (source_header is None or replaced is not None):
             version = history.make_version(replaced, blobs, base.header_key, record.commit, info)
@@ -311,7 +312,7 @@ def commit_state(
             # copies: users get this state, and that of the base is shared
             metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
             extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
-            new = _unload_indices(new).copy(metadata=metadata, extra=extra)
+            new = _unload_indices(new, metadata=metadata, extra=extra)
             header = header_store.render(new, base.header_key)
         # schema first: a header must never be there without it. The state before finds its own schema in the
         # new file, see kartothek_cube.core.schema
@@ -320,7 +321,6 @@ def commit_state(
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
         schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
-        names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # files that the header names have to be on disk before it, see BlobStore.flush
         blobs.flush(needed if snapshot is None else [*needed, snapshot])
@@ -359,7 +359,7 @@ def commit_state(
 
 
 def _archive(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role, collections: dict[str, Any]
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role, tombstones: Set[str]
 ) -> str | None:
     """Archive the replaced state, if its dataset keeps a history or readers may go back to it."""
     state, stored = _replaced_state(base), base.old
@@ -369,7 +369,6 @@ def _archive(
         stored = stored._replace(content=header_store.render(_unload_indices(state), stored.key))
     key = None
     if history.snapshot_retention(new.metadata) != 0:
-        tombstones = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         key = history.archive_snapshot(blobs, state, stored, tombstones)
     if key is None and isinstance(role, Participation) and base.state is not None:
         # a name of its own: the deletion of a refused attempt may arrive late

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -229,7 +229,7 @@ def restore_header(blobs: BlobStore, key: str, put: bytes, old: bytes | None) ->
 # -- states -------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(slots=False)
+@attrs.frozen
 class BaseState:
     """The newest state of a dataset and how it is stored."""
 
@@ -248,6 +248,8 @@ class BaseState:
     schema_token: Any
     #: content of the stored header, whatever the state to build on
     stored: DatasetMetadata | None = None
+    #: the commit record in it; None if it has none
+    record: CommitRecord | None = None
     #: the participation that a new header inherits
     participation: Participation | None = None
     #: that in an aborted operation, if the state to build on is the one before it
@@ -262,11 +264,6 @@ class BaseState:
     def schema_key(self) -> str:
         """Key of the schema file."""
         return naming.schema_key(self.uuid, self.table)
-
-    @cached_property
-    def record(self) -> CommitRecord | None:
-        """The commit record of the stored header; None if it has none."""
-        return None if self.stored is None else parse_record(self.stored.extra)
 
     @property
     def is_confirmed(self) -> bool:
@@ -307,11 +304,11 @@ def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
     if record is not None and record.reserved:
         # no dataset, but the first header takes the place of this one
         reserved = DatasetMetadata.load_from_header(old, uuid, blobs)
-        return BaseState(uuid, table, old.key, old.token, old, None, *schema, reserved)
+        return BaseState(uuid, table, old.key, old.token, old, None, *schema, reserved, record)
     # shared with the planner and with readers: a change makes a new state
     stored = DatasetMetadata.shared_from_header(old, uuid, blobs)
     participation = None if record is None else record.participation
-    return BaseState(uuid, table, old.key, old.token, old, stored, *schema, stored, participation)
+    return BaseState(uuid, table, old.key, old.token, old, stored, *schema, stored, record, participation)
 
 
 def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:

@@ -168,9 +168,9 @@ def _find_cube(operation: T, cube: str, store: StoreInput) -> T:
     return named
 
 
-def plan_job(operation: Operation[Answer], blocksize: int | None = None) -> Job[Answer]:
-    """The job of an operation; a block size that the user gives counts."""
-    return operation.job(getattr(operation, "blocksize", blocksize))
+def plan_job(operation: Operation[Answer]) -> Job[Answer]:
+    """The job of an operation, with the block size that the user gives."""
+    return operation.job(getattr(operation, "blocksize", None))
 
 
 def with_stores(operation: T, convert: Callable[[Any], Any]) -> T:

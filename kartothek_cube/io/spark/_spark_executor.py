@@ -382,7 +382,7 @@ def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[s
         df = _derive_columns(df, spec)
         rows.append((name, _shuffle_by_partition(df, spec.partition_on, cells, file_rows)))
     job = write_commit.write_job(plan, rows, partial(write_rows, file_rows=file_rows))
-    job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
+    job = attrs.evolve(job, name=plan.info.name, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
     nothing = {name: plan.specs[name].merge(()) for name in frames}
     return execute_on_frames(job, [nothing])

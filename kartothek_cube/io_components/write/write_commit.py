@@ -48,7 +48,7 @@ FinishWrite: TypeAlias = Callable[[WritePlan, Iterable[Written]], DatasetMetadat
 def write_job(plan: WritePlan, tasks: Iterable[Any], run: RunWrite) -> Job[dict[str, DatasetMetadata]]:
     """Write elements of input in independent tasks, then commit once."""
     if plan.is_cube_write:
-        name, description = f"{plan.operation}_cube", f"{plan.operation} cube {plan.cube.uuid_prefix}"
+        name, description = f"{plan.info.name}_cube", f"{plan.info.name} cube {plan.cube.uuid_prefix}"
     else:
         is_new = plan.spec.change.mode in (WriteMode.CREATE, WriteMode.REPLACE)
         name = "store_dataset" if is_new else "update_dataset"
@@ -139,11 +139,11 @@ def _check_cube_write(
     seed = plan.cube.seed_dataset
     if empty:
         raise plan.abort_error(empty[0], ValueError(f"Cannot write empty datasets: {', '.join(empty)}"))
-    if plan.operation == "build" and seed not in results:
+    if plan.info.name == "build" and seed not in results:
         text = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
         raise plan.abort_error(seed, ValueError(text))
     if absent := sorted(new - set(results)):
-        where = f"{plan.operation} of cube {plan.cube.uuid_prefix}"
+        where = f"{plan.info.name} of cube {plan.cube.uuid_prefix}"
         _LOGGER.warning("%s: no input for %s; nothing is written there", where, ", ".join(absent))
     if plan.rows_outside != "append":
         _check_rows_outside(plan, results)

@@ -308,11 +308,6 @@ class WritePlan:
         return self.cube is not NO_CUBE
 
     @property
-    def operation(self) -> str:
-        """Name of the operation, such as "append"."""
-        return self.info.name
-
-    @property
     def spec(self) -> WriteSpec:
         """The specification of the only dataset."""
         (spec,) = self.specs.values()

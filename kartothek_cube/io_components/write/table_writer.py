@@ -313,7 +313,8 @@ def index_entries(
     values = values.cast(dtype) if pa.types.is_null(values.type) else kernels.decode_dictionary(values)
     partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
     if kernels.strictly_increasing([values], len(values)):
-        distinct = kernels.to_single_array(values).cast(widen(dtype))
+        # copied: users may change the memory of their input, while caches and staged writes keep the entries
+        distinct = pa.concat_arrays([kernels.to_single_array(values).cast(widen(dtype))])
         return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition), labels)
     codes = kernels.encode_ordered(values)
     distinct = kernels.take_values(values, kernels.last_rows(*codes), missing=False)

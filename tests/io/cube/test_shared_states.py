@@ -1,12 +1,23 @@
 """Writes share the parsed states of datasets with later operations, and users get copies."""
 
+from functools import partial
+
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, discover_datasets
+from kartothek_cube.api.cube import C, Cube, discover_datasets, query_cube_df, verify_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.eager import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube, remove_partitions
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    publish_staged,
+    remove_partitions,
+)
+from kartothek_cube.io.iter_cube import build_cube__iter
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["v"])
 FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 1], "v": [5, 6]})
@@ -50,3 +61,32 @@ def test_a_state_that_users_change_is_theirs(write, store_factory):
         after = append_to_cube(FRAME.assign(x=[8, 9]), CUBE, store_factory)
         assert "spoilt" not in after["seed"].metadata
         assert {*after["seed"].indices} == {"x", "v"}
+
+
+def build_one_by_one(data, x, store):
+    def frames():
+        yield data
+        x[:] += 5
+
+    build_cube__iter(frames(), CUBE, store)
+
+
+def stage(data, x, store):
+    staged = build_cube(data, CUBE, store, publish=False)
+    x[:] += 5
+    publish_staged(staged, store)
+
+
+def build_and_change(data, x, store):
+    build_cube(data, CUBE, store)
+    x[:] += 5
+
+
+@pytest.mark.parametrize("make", [partial(pd.DataFrame, copy=False), pa.table], ids=["pandas", "arrow"])
+@pytest.mark.parametrize("write", [build_one_by_one, stage, build_and_change])
+def test_input_that_changes_later_is_stored_as_it_was(write, make, store_factory):
+    x = np.arange(4)
+    write(make({"x": x, "p": x // 2, "v": x.copy()}), x, store_factory)
+    assert query_cube_df(CUBE, store_factory, conditions=C("x") == 3)["x"].tolist() == [3]
+    append_to_cube(FRAME.assign(x=[8, 9]), CUBE, store_factory)
+    assert verify_cube(CUBE, store_factory).ok

@@ -90,3 +90,11 @@ def test_input_that_changes_later_is_stored_as_it_was(write, make, store_factory
     assert query_cube_df(CUBE, store_factory, conditions=C("x") == 3)["x"].tolist() == [3]
     append_to_cube(FRAME.assign(x=[8, 9]), CUBE, store_factory)
     assert verify_cube(CUBE, store_factory).ok
+
+
+def test_metadata_that_change_later_are_stored_as_they_were(store_factory):
+    given = {"runs": ([1], 2)}
+    staged = build_cube(FRAME, CUBE, store_factory, metadata={"seed": given}, publish=False)
+    given["runs"][0].append(3)
+    returned = publish_staged(staged, store_factory)["seed"].metadata["runs"]
+    assert returned == discover_datasets(CUBE, store_factory)["seed"].metadata["runs"] == [[1], 2]

@@ -8,10 +8,12 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset_files import file_keys
-from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import PreconditionFailed, blob_store, local, open_blobs
+from kartothek_cube.io.eager import build_dataset_indices
+from kartothek_cube.io.eager_cube import update_schema
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance.pins import pin_cube
 from kartothek_cube.io_components.write import write_commit
@@ -269,6 +271,36 @@ def test_a_request_that_is_repeated_and_refused_leaves_the_index_of_its_state(wo
     assert call(world, hook, api.append_to_cube, cubes.seed(MORE), CUBE) is None
     assert cubes.observe(store, as_of={"seed": 2}, conditions=api.C("x") == 4)
     api.rollback_cube(CUBE, store, {"seed": 2})
+
+
+#: operations of which one names a column that the other one takes away
+OF_COLUMNS = {
+    "contract": lambda store: api.set_contract(CUBE, store, "seed", [api.InRange("v", 0, 50)]),
+    "index": lambda store: build_dataset_indices(lambda: store, "c++seed", ["v"]),
+    "rename": lambda store: update_schema(CUBE, store, rename={"v": "z"}),
+    "drop": lambda store: update_schema(CUBE, store, drop="v"),
+    "widen": lambda store: update_schema(CUBE, store, widen={"v": "float64"}),
+}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["contract-rename", "contract-widen", "rename-contract", "drop-contract", "index-rename", "index-drop"],
+)
+def test_a_column_is_not_taken_away_beside_an_operation_that_names_it(world, store, pair):
+    operation, other = map(OF_COLUMNS.get, pair.split("-"))
+    api.build_cube(cubes.seed(OLD), CUBE, store)
+    states = []
+
+    def race():
+        hook, world.hook = world.hook, None
+        other(store)
+        states.append(api.discover_datasets_unchecked("c", store)["seed"])
+        world.hook = hook
+
+    error = call(world, Before("put_if", SEED, race), operation)
+    assert isinstance(error, ConcurrentWriteError), error
+    assert api.discover_datasets_unchecked("c", store)["seed"] == states[0]
 
 
 # garbage collections

@@ -475,6 +475,9 @@ def _update_indices(
             index = index.remove_partitions(removed)
         result[column] = index
     for column in sorted(new):
+        if schema is not None and column not in schema.names:
+            detail = f"Column {column} was renamed or dropped since this operation read it. Repeat it."
+            raise errors.ConcurrentWriteError(change.uuid, detail=detail)
         result[column] = _new_index(change, column, partitions.labels, schema)
     return result
 

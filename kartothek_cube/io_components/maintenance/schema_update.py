@@ -8,8 +8,14 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arguments, arrow, history
-from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
+from kartothek_cube.core import arguments, arrow, history, naming
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    Requirement,
+    UnchangedMetadata,
+    UnchangedPartitions,
+    apply,
+)
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, discover
@@ -76,14 +82,20 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
 
 def _change_set(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]) -> ChangeSet:
     contract = Contract.of(dataset.uuid, dataset.metadata)
+    requires: list[Requirement] = []
+    if update.drop or update.rename or update.widen:
+        stored = dataset.metadata.get(naming.CONTRACT)
+        requires.append(UnchangedMetadata(naming.CONTRACT, stored, "changed the contract"))
+    if update.widen:
+        # the values of all partitions are checked
+        requires.append(UnchangedPartitions.of_dataset(dataset))
     return ChangeSet(
         dataset.uuid,
         dataset.table_name,
         schema_update=update,
         fixed_columns={**dict.fromkeys(contract.columns, "named by the contract"), **fixed},
         info=history.describe_operation("update_schema"),
-        # the values of all partitions are checked
-        requires=(UnchangedPartitions.of_dataset(dataset),) if update.widen else (),
+        requires=tuple(requires),
     )
 
 
@@ -138,7 +150,7 @@ def update_dataset_schema(
         For unknown columns, names that exist or existed, keys and indexed columns, types or defaults that do
         not fit, and changes by which a dataset breaks a rule of its cube. Nothing is changed.
     ConcurrentWriteError
-        Another writer added rows to a column that is widened.
+        Another writer added rows to a column that is widened, or changed the contract.
 
     Examples
     --------
@@ -209,7 +221,7 @@ def update_schema(
         For unknown datasets and columns, names that exist or existed, keys and indexed columns, and types or
         defaults that do not fit. Nothing is changed.
     ConcurrentWriteError
-        Another writer added rows to a column that is widened.
+        Another writer added rows to a column that is widened, or changed the contract.
 
     Examples
     --------

@@ -136,6 +136,8 @@ class BuildDatasetIndices:
         A column does not exist, or is a partition key.
     ValueError
         A column is named twice.
+    ConcurrentWriteError
+        Another writer renamed or dropped a column meanwhile: repeat the call.
 
     Examples
     --------

@@ -18,13 +18,19 @@ from kartothek_cube.core import arguments, clock, errors, evolution, history, pa
 from kartothek_cube.core import contract as contracts
 from kartothek_cube.core.arrow import Ints, Mask, same_type, to_numpy
 from kartothek_cube.core.commit import optimistic
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, UnchangedPartitions, WriteMode
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    IndexUpdate,
+    UnchangedMetadata,
+    UnchangedPartitions,
+    WriteMode,
+)
 from kartothek_cube.core.contract import CellsInSeed, Contract, ContractRule, Fresh, RowCount, Violations
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
-from kartothek_cube.core.naming import CONTRACT
+from kartothek_cube.core.naming import CONTRACT, EVOLUTION
 from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
@@ -395,7 +401,7 @@ def set_contract(
     TypeError, ValueError
         For unknown datasets and columns, and values of other types than those of the columns.
     ConcurrentWriteError
-        Another writer added rows meanwhile: repeat the call.
+        Another writer added rows or changed columns meanwhile: repeat the call.
 
     Examples
     --------
@@ -444,7 +450,7 @@ def set_contract(
         metadata={CONTRACT: marked.stored},
         merge_metadata=_replace_contract,
         info=history.describe_operation("set_contract"),
-        requires=unchanged,
+        requires=(UnchangedMetadata(EVOLUTION, state.metadata.get(EVOLUTION), "changed columns"), *unchanged),
     )
     return publish_committed(blobs, optimistic.commit(blobs, change)[0])
 

@@ -150,10 +150,16 @@ def parse_text(s: str) -> ConditionText:
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
     if quoted is None and (text[:1] in QUOTES or text[-1:] in QUOTES):
         word = text.partition("'")[0].strip().upper()
-        problem = find_missing(text) or (
-            f"; write the value without the word {word}"
-            if word in ("DATE", "TIMESTAMP")
-            else "; unbalanced quote, expected: column operator 'value', with '' for a quote in the value"
+        # of what follows a quoted value, a word alone is no condition
+        missing = find_missing(text.rpartition(" ")[0]) if _QUOTED.match(text) else ""
+        problem = (
+            missing
+            or find_missing(text)
+            or (
+                f"; write the value without the word {word}"
+                if word in ("DATE", "TIMESTAMP")
+                else "; unbalanced quote, expected: column operator 'value', with '' for a quote in the value"
+            )
         )
         raise ValueError(f"Cannot parse condition {abbreviate_text(repr(s))}{problem}")
     operator = "==" if operator == "=" else operator

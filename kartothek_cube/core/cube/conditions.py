@@ -1030,7 +1030,10 @@ class _TextReader:
         if "(" in text:
             return ": write a text with parentheses in quotes"
         # a word alone is a value, such as the state of Oregon
-        missing = codec.find_missing(text) if " " in text else ""
+        before, _, last = text.rpartition(" ")
+        missing = codec.find_missing(text) if before else ""
+        if last in self.types and codec.find_missing(before.rstrip()):
+            missing = f": {last} is a column, which a condition compares with a value"
         return f"{missing}; if it is part of the text, write this {in_quotes}" if missing else ""
 
 

@@ -436,6 +436,8 @@ REFUSED = {
             (f"s {form}", "write s IS NULL, or the text 'None' in quotes")
             for form in ("!= None", "IN (a, None)")
         ),
+        *((f"s = x {words} b", "b is a column, which a condition compares") for words in ("AND", "or  NOT ")),
+        ("s = 'x' AND b", "a condition is missing behind AND"),
         ("a column > 1", r"a column whose name is not one word is written C\('A B'\)"),
         *(
             (text, "'s' has texts, and 01 is a number; write the text in quotes: '01'")

@@ -208,8 +208,8 @@ def _outline(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadat
 
 def check_rules(blobs: BlobStore, update: ChangeSet | DatasetMetadata) -> None:
     """Raise ValueError if an update of a dataset alone breaks a rule of its cube that is not broken yet."""
-    prefix, separator, name = update.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
-    before = discover.load_states(prefix, blobs) if separator else {}
+    prefix, _, name = update.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
+    before = discover.load_states(prefix, blobs) if name else {}
     try:
         cube = discover.recover_cube(prefix, before)
     except (ValueError, NotImplementedError):

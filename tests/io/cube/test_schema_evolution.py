@@ -557,6 +557,8 @@ def test_writes_to_a_dataset_alone_break_no_rule_of_its_cube(alone, name):
 def test_writes_to_a_dataset_alone_that_break_no_rule(alone):
     eager.update_dataset_from_dataframes([ALONE.assign(w=1)], alone, "cube++o", schema_mode="merge")
     _store_alone(alone, "cube++n", ALONE.rename(columns={"v": "n"}))
+    # no dataset of the cube
+    eager.store_dataframes_as_dataset(alone, "cube++", [ALONE])
     assert {"w", "n"} <= {*api.query_cube("cube", alone)[0].columns}
 
 

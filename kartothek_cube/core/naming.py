@@ -99,7 +99,7 @@ def name_too_long(name: str) -> ValueError:
     return ValueError(f"{name[:60]}… has {size}: {remedy}")
 
 
-def check_metadata_version(metadata_version: int) -> None:
+def check_metadata_version(metadata_version: object) -> None:
     """Raise NotImplementedError for versions of the dataset format other than 4."""
     is_number = isinstance(metadata_version, Real) and not isinstance(metadata_version, bool)
     if not is_number or metadata_version != DEFAULT_METADATA_VERSION:

@@ -231,7 +231,8 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
             continue
         by_id = {cube.seed_dataset: item} if is_frame(item) else item
         if not isinstance(by_id, Mapping):
-            raise TypeError(_not_a_frame(item))
+            # elements of an array, or the columns of a table of another library, say nothing
+            raise TypeError(_not_a_frame(item if isinstance(data, list | tuple | Iterator) else data))
         for name, frame in by_id.items():
             own = frames.setdefault(str(name), [])
             if frame is None:
@@ -249,6 +250,8 @@ def drop_types_if_empty(frame: arrow.Frame) -> arrow.Frame:
 
 def _not_a_frame(obj: Any) -> str:
     name = type(obj).__name__
+    if name == "DataFrame":
+        name += f" of {type(obj).__module__.partition('.')[0]}"
     return (
         "Expected a pandas.DataFrame or an Arrow table, a dict of names to these, or an iterable of them, "
         f"but got {name}{'; call collect()' if name == 'LazyFrame' else ''}"

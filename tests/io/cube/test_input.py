@@ -55,6 +55,7 @@ def rows_of(**columns):
 
 MONTHS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
 NANOSECONDS = pa.array([{"a": 5}], pa.struct({"a": pa.timestamp("ns")}))
+DaskFrame = type("DataFrame", (set,), {"__module__": "dask.dataframe"})
 OBJECTS = pl.Series([uuid.UUID(int=1)] * 2)
 #: pandas 2.2 has a text for it, as a label of which the time cannot be read
 YEAR_10000 = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
@@ -83,6 +84,9 @@ YEAR_10000 = pa.array([253402318799999999], pa.timestamp("us", "UTC"))
         (pl.Series([1]), ValueError, "Series cannot be read as an Arrow table"),
         ({"seed": FRAME["x"]}, TypeError, "Series"),
         ({"seed": {"x": [1]}}, TypeError, "dict"),
+        (pa.array([1]), TypeError, "got Int64Array"),
+        (DaskFrame(["x"]), TypeError, "got DataFrame of dask"),
+        (["seed"], TypeError, "got str"),
         ("seed", TypeError, "str"),
         (3, TypeError, "int"),
     ],

@@ -213,8 +213,8 @@ def ensure_cube(cube: object) -> None:
     """Raise TypeError unless the argument is a cube specification."""
     if not isinstance(cube, Cube):
         raise TypeError(
-            f"expected a Cube or the name of a stored one, got {type(cube).__name__}; "
-            "discover_cube(uuid_prefix, store) gives the specification of a stored cube"
+            f"expected a Cube or the name of a stored one, got {type(cube).__name__}; discover_cube("
+            "uuid_prefix, store) gives the specification of a stored cube, .cube of an opened one"
         )
 
 

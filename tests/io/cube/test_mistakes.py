@@ -616,6 +616,8 @@ def test_what_is_no_store_or_no_cube(store_factory):
         api.query_cube(CUBE, None)
     with pytest.raises(CubeNotFoundError, match=r"^Cube c not found: available: none$"):
         api.query_cube(CUBE, store_factory)
+    with pytest.raises(TypeError, match=r"got OpenedCube; .*, \.cube of an opened one$"):
+        api.query_cube(api.open_cube(CUBE, store_factory), store_factory)
 
 
 def test_conflicts_name_their_dataset(built):

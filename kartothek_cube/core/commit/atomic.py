@@ -9,7 +9,7 @@ from functools import partial
 
 import attrs
 
-from kartothek_cube.core import dataset_files, errors, history
+from kartothek_cube.core import dataset_files, errors, history, hooks
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
@@ -61,7 +61,8 @@ def commit_operation(
         committed = {uuid: step(operation.Single.SINGLE) for uuid, step in steps.items()}
         alone = [receipt for _, receipt in committed.values()]
         _validate(blobs, validate, *alone)
-        announce_commit(info, alone)
+        if alone and hooks.COMMIT_HOOKS:
+            announce_commit(info, alone)
         return {uuid: state for uuid, (state, _) in committed.items()}
     for _ in header_store.attempts():
         # another writer aborts the operation if this one is too slow

@@ -444,7 +444,8 @@ def _locate(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | list[byt
             # a number that the user has set stays
             if os.environ.get(name, _LOCAL_FILES) == _LOCAL_FILES:
                 os.environ[name] = _REMOTE_FILES
-        return [url for key in keys for url, _ in [blobs.remote_url(key) or location]], location[1]
+        root = location[0].removesuffix(keys[0])
+        return [root + key for key in keys], location[1]
     if blobs.is_local:
         paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
         if len(paths) == len(keys):

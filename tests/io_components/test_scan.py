@@ -408,6 +408,18 @@ def test_polars_has_the_credentials_and_the_region_of_the_store(kind, options, t
         assert len(scopes - {""}) == 1
 
 
+def test_polars_has_the_credentials_that_the_environment_has_now(monkeypatch):
+    with running() as server:
+        url = server.url().replace("&access_key_id=testing&secret_access_key=secret_of_tests", "")
+        for name in ("ONE", "TWO"):
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", name)
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", name)
+            blobs = open_blobs(url)
+            scan_one(blobs, put(blobs, {"x": [1]}, {"x": [2]}))
+            polars_requests = [r for r in server.requests if "polars" in r.headers["user-agent"]]
+            assert f"Credential={name}/" in polars_requests[-1].headers["authorization"]
+
+
 def test_types_of_files_that_do_not_fit_together_are_those_of_a_damaged_dataset(local):
     keys = put(local, {"x": [1]}, {"x": ["a"]})
     with pytest.raises(CorruptDatasetError, match="types that do not fit together") as caught:

@@ -122,11 +122,15 @@ def _load_second_copy() -> ObstoreModules:
     return ObstoreModules(copy, copy._store, copy.exceptions)
 
 
+def _read_environment() -> tuple[tuple[str, str], ...]:
+    """Settings in the environment; credentials may be replaced during the life of a process."""
+    return tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
+
+
 def get_client(location: object_url.Location) -> Any:
     """The client of a location, with its pool of connections: one per process, location and environment."""
     state = _state
-    # credentials in the environment may be replaced during the life of a process
-    environment = tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
+    environment = _read_environment()
     modules = load_library(location.kind)
     config, options, retry = object_url.settings(location)
     problem: Exception
@@ -266,7 +270,10 @@ class ObjectBlobStore(blob_store.BlobStore):
         return cast(BinaryIO, io.BufferedReader(_RemoteFile(self, key), _BUFFER))
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]]:
-        return f"{self._location.url}/{blob_store.check_key(key)}", object_url.client_options(self._location)
+        # Polars keeps a client for each URL and options, also if the environment changes
+        variables: dict[str, str | int] = {name.lower(): value for name, value in _read_environment()}
+        options = variables | object_url.client_options(self._location)
+        return f"{self._location.url}/{blob_store.check_key(key)}", options
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """Read a blob in chunks; KeyError if there is none."""

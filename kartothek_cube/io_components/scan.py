@@ -444,6 +444,10 @@ def _locate(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | list[byt
             # a number that the user has set stays
             if os.environ.get(name, _LOCAL_FILES) == _LOCAL_FILES:
                 os.environ[name] = _REMOTE_FILES
+        if blobs.is_local:
+            # on a network: links are followed, and characters quoted
+            return [url for key in keys for url, _ in [blobs.remote_url(key) or location]], location[1]
+        # not key by key, as options take time
         root = location[0].removesuffix(keys[0])
         return [root + key for key in keys], location[1]
     if blobs.is_local:

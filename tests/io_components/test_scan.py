@@ -368,6 +368,8 @@ def test_names_are_not_patterns(name, local):
 @pytest.mark.parametrize("chosen, then", [("16", "128"), ("5", "5")])
 def test_object_stores_are_read_with_more_files_at_once_unless_the_user_has_chosen(chosen, then, monkeypatch):
     class Remote:
+        is_local = False
+
         def remote_url(self, key):
             return f"s3://bucket/{key}", {}
 

@@ -141,7 +141,7 @@ def history_keys(
     """Snapshots that a cleanup keeps, with all their files; of superseded ones those not ``deletable``."""
     uuid = dataset.uuid
     listed = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
-    pins = [pin for key in listed if (pin := history.parse_pin(key)) is not None]
+    is_pinned = any(history.parse_pin(key) is not None for key in listed)
     # One of the current state, which a killed writer has left, will be put again under its name: a deletion
     # that arrives late would meet it.
     current = None
@@ -158,13 +158,14 @@ def history_keys(
         # a commit may expire it in the meantime
         with suppress(KeyError):
             keys.update(dataset_files.referenced_keys(history.load_snapshot(uuid, blobs, key)))
-    return keys | _pinned_keys(blobs, uuid, pins)
+    return keys | _pinned_keys(blobs, uuid) if is_pinned else keys
 
 
-def _pinned_keys(blobs: BlobStore, uuid: str, pins: Sequence[history.Pin]) -> set[str]:
+def _pinned_keys(blobs: BlobStore, uuid: str) -> set[str]:
     """Pins of a dataset that count, with the files of the pinned states."""
-    now = store_time(blobs, f"{uuid}.{gen_uuid()}.tmp") if pins else 0.0
-    keys, read = set[str](), set[str]()
+    now = store_time(blobs, f"{uuid}.{gen_uuid()}.tmp")
+    # after the clock: a pin that is found to have ended was not renewed under another name
+    keys, read, pins = set[str](), set[str](), history.list_pins(uuid, blobs)
     while unread := [pin for pin in pins if pin.expires > now and pin.key not in read]:
         for pin in unread:
             read.add(pin.key)

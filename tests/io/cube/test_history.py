@@ -535,7 +535,26 @@ def test_a_pin_that_had_ended_is_renewed_unless_its_state_is_deleted(forgetful, 
     assert rows(api.query_cube(CUBE, forgetful, as_of=pin.token)) == pinned
 
 
-@pytest.mark.slow("waits for leases")
+def test_a_pin_that_is_renewed_before_a_cleanup_reads_the_clock_counts(forgetful, monkeypatch):
+    now = datetime(2030, 1, 1)
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)
+    pin = api.pin_cube(CUBE, forgetful, lease=timedelta(hours=1))
+    pinned = rows(api.query_cube(CUBE, forgetful))
+    api.remove_partitions(CUBE, forgetful, "all")
+    read_clock = garbage.store_time
+
+    def renew_before(*args):
+        nonlocal now
+        now += timedelta(minutes=50)
+        pin.renew()
+        now += timedelta(minutes=20)
+        return read_clock(*args)
+
+    monkeypatch.setattr(garbage, "store_time", renew_before)
+    api.cleanup_cube(CUBE, forgetful)
+    assert rows(api.query_cube(CUBE, forgetful, as_of=pin.token)) == pinned
+
+
 def test_a_state_that_is_replaced_before_its_pin_is_put_is_not_pinned(forgetful):
     """A cleanup has not seen the pin: that of the next state is put instead."""
 

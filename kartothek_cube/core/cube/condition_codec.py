@@ -22,10 +22,12 @@ from kartothek_cube.core.expressions import Node, tree_mask
 QUOTES = ("'", '"')
 _QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
 _QUOTED = re.compile(_QUOTED_VALUE)
+#: name of a column, as in SQL; where a value stands, it is a text
+QUOTED_NAME = re.compile(r"\"(?:[^\"]|\"\")+\"")
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
-    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<>|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
+    rf"\s*\(?\s*(?P<column>{QUOTED_NAME.pattern}|[^\s=<>!]+)\s*(?P<op>==|!=|<>|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
     rf"\s*(?:(?P<quoted>{_QUOTED_VALUE})|(?P<value>[^=)]*?))\s*\)?\s*"
 )
 # a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
@@ -170,7 +172,7 @@ def describe_syntax(s: str, problem: str = "") -> str:
     """Message about a text that is no comparison."""
     return (
         f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; write: column operator value, "
-        "as in CITY = 'New York'; a column whose name is not one word is written C('A B') == 1 in Python"
+        "as in CITY = 'New York'; a name that is not one word is quoted: \"A B\" = 1"
     )
 
 
@@ -346,7 +348,7 @@ def filter_rows(
 #                | column [ "not" ] "between" value "and" value | column [ "not" ] "like" value
 #                | column "startswith" value
 
-_COLUMN = r"(?P<column>[^\s=<>!&|()~'\"]+)"
+_COLUMN = rf"(?P<column>{QUOTED_NAME.pattern}|[^\s=<>!&|()~'\"]+)"
 _VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
 _WORD_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\",\s]+)*)"
 _NOT = r"\s+(?P<negation>not\s+)?"

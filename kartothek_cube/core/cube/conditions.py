@@ -988,6 +988,9 @@ class _TextReader:
     def make(self, parsed: codec.ConditionText) -> Condition:
         """Condition of its text."""
         column, operator = parsed.column, parsed.operator
+        if column not in self.types and codec.QUOTED_NAME.fullmatch(column):
+            column = column[1:-1].replace('""', '"')
+            parsed = parsed._replace(column=column)
         if operator == "<>":
             if not self.of_query:
                 # kartothek does not have it

@@ -254,7 +254,7 @@ def test_conjunction_that_restricts_nothing(conjunction):
 
 
 TYPES = {"i": pa.int64(), "s": pa.string(), "l": pa.large_string(), "f": pa.float64(), "b": pa.bool_()}
-TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
+TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8(), 'a "b"&or': pa.int8()}
 QUERY_TYPES = {
     **TYPES,
     "n": pa.decimal128(9, 2),
@@ -355,6 +355,11 @@ READ = {
         ("i = 1 AND ~(i = 2 OR NOT ~i = 3)", (C("i") == 1) & (C("i") != 2) & (C("i") != 3)),
         ("s < a<>b AND s IN (i<>1, b)", (C("s") < "a<>b") & C("s").isin(["i<>1", "b"])),
         ("s = do not a<b AND NOT i = 1", (C("s") == "do not a<b") & (C("i") != 1)),
+        ('"i" = 1 AND NOT "a ""b""&or" IN (2)', (C("i") == 1) & ~C('a "b"&or').isin([2])),
+        (
+            's = "i" AND ("a ""b""&or" IS NULL OR i = 1)',
+            (C("s") == "i") & (C('a "b"&or').is_null() | (C("i") == 1)),
+        ),
         (
             "s = a AND i = 1 & f = 2 | b != false",
             ((C("s") == "a") & (C("i") == 1) & (C("f") == 2)) | (C("b") != False),  # noqa: E712
@@ -438,7 +443,8 @@ REFUSED = {
         ),
         *((f"s = x {words} b", "b is a column, which a condition compares") for words in ("AND", "or  NOT ")),
         ("s = 'x' AND b", "a condition is missing behind AND"),
-        ("a column > 1", r"a column whose name is not one word is written C\('A B'\)"),
+        ("a column > 1", 'a name that is not one word is quoted: "A B" = 1'),
+        ('"a column" > 1', "unknown column a column"),
         *(
             (text, "'s' has texts, and 01 is a number; write the text in quotes: '01'")
             for text in ("s = 01", "s NOT IN (a, 01)", "s BETWEEN 01 AND b", "i = 1 AND s > 01")

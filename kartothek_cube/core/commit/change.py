@@ -474,10 +474,10 @@ def _update_indices(
         elif len(removed):
             index = index.remove_partitions(removed)
         result[column] = index
+    if schema is not None and (absent := new.difference(schema.names)):
+        detail = f"Column {min(absent)} was renamed or dropped since this operation read it. Repeat it."
+        raise errors.ConcurrentWriteError(change.uuid, detail=detail)
     for column in sorted(new):
-        if schema is not None and column not in schema.names:
-            detail = f"Column {column} was renamed or dropped since this operation read it. Repeat it."
-            raise errors.ConcurrentWriteError(change.uuid, detail=detail)
         result[column] = _new_index(change, column, partitions.labels, schema)
     return result
 

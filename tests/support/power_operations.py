@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas as pd
 from kartothek_cube.api import cube as api
 from kartothek_cube.api import dataset as ds
 from kartothek_cube.core.commit.operation import committed_state
-from kartothek_cube.core.errors import CubeNotFoundError, DatasetNotFoundError
+from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication.delta_log import published_keys, read_log
 from tests.support import crash, power
@@ -230,10 +229,7 @@ class Check:
 
 def clean(root: Path, found: Contents) -> None:
     place = Place.below(root)
-    for cube, store in place.cubes():
-        # the directory of the copy may not be there yet
-        with suppress(CubeNotFoundError):
-            api.cleanup_cube(cube, store)
+    place.clean()
     if ("store", UUID) in found:
         ds.garbage_collect_dataset(UUID, place.store)
     assert contents(root) == found

@@ -113,6 +113,8 @@ class ChangeSet:
     batch: tuple[str, int] | None = None
     #: id of a staged write, and the day when it was staged; None if it is committed at once
     staged: tuple[str, str] | None = None
+    #: labels of the seed in whose files the cells of the added rows were found; None if no rule asks for that
+    seed_labels: pa.StringArray | None = None
     #: added rows, for messages and hooks
     rows: int = 0
     #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,

@@ -30,6 +30,7 @@ from kartothek_cube.io_components.job import CountsByDataset, Job, execute, sing
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.publication import delta_log, published_table
 from kartothek_cube.io_components.write import rewrite, write_commit
+from kartothek_cube.io_components.write.stored_rows import check_staged_write
 
 
 @attrs.frozen
@@ -316,6 +317,9 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     ConcurrentWriteError
         Another writer has changed what the write replaces or removes, or has deleted the dataset, or a
         cleanup has deleted the files of the write. Nothing is changed: write again.
+    ContractViolationError
+        The seed has lost cells of the rows, or the rows are too old by now, see
+        :func:`~kartothek_cube.io.eager_cube.set_contract`.
     ValueError
         The cube has changed in a way that the write does not fit; or it was staged more than 30 days ago.
     MultiTableCommitAborted
@@ -348,6 +352,7 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     if plan.is_cube_write:
         for name, problem in write.find_problems(plan, load_states(plan.cube.uuid_prefix, blobs)):
             raise plan.abort_error(name, problem)
+    check_staged_write(factory, write.changes)
     return write_commit.commit_datasets(plan, write.changes, blobs)
 
 

@@ -26,7 +26,7 @@ from kartothek_cube.core.commit.change import (
     WriteMode,
 )
 from kartothek_cube.core.contract import CellsInSeed, Contract, ContractRule, Fresh, RowCount, Violations
-from kartothek_cube.core.cube import consistency, discover
+from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
@@ -37,7 +37,7 @@ from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 from kartothek_cube.io_components.write.table_writer import index_entries
-from kartothek_cube.io_components.write.write_plan import NO_CUBE, WriteResult, WriteSpec
+from kartothek_cube.io_components.write.write_plan import NO_CUBE, WriteSpec
 
 
 @attrs.frozen
@@ -204,6 +204,13 @@ class _Files(StoredRows):
 
     files: PartitionTable = attrs.field(kw_only=True)
 
+    @classmethod
+    def added_by(cls, change: ChangeSet, store: StoreFactory, cube: Cube, name: str) -> Self:
+        """Those that a change adds."""
+        keys, schema = tuple(change.partition_keys or ()), change.schema
+        spec = WriteSpec(store, change.uuid, change.table, keys, name=name, cube=cube)
+        return cls(spec, pa.schema([]) if schema is None else schema.internal(), files=change.added)
+
     def blocks(self) -> Iterator[_Files]:
         """Files of some whole physical partitions at a time."""
         partitions = list(positions_by_text(self.folders(self.files)).values())
@@ -224,38 +231,67 @@ class _Files(StoredRows):
         return attrs.evolve(self, files=self.files.filter(mask))
 
 
-def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[str, ChangeSet]) -> ChangeSet:
-    """Check the rules of a whole write of a dataset, by uuid; the change, with what has to be unchanged."""
-    change, rules = changes[spec.uuid], spec.contract.of_write
-    if not rules or result is None or result.schema is None or not len(result.labels):
+def check_write(
+    store: StoreFactory,
+    cube: Cube,
+    name: str,
+    rules: Sequence[ContractRule],
+    changes: Mapping[str, ChangeSet],
+) -> ChangeSet:
+    """Check rules of a whole write of a dataset; its change, with what has to be unchanged."""
+    # `changes` are those of all datasets of the write, by uuid, with that of the seed
+    change = changes[cube.ktk_dataset_uuid(name)]
+    if change.schema is None or not len(change.added):
         return change
-    written = _Files(spec, result.schema.internal(), files=result.partitions())
+    written = _Files.added_by(change, store, cube, name)
     counts = [rule for rule in rules if isinstance(rule, RowCount)]
     others = [rule for rule in rules if not isinstance(rule, RowCount)]
-    seed = _after(spec, changes, spec.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
+    seed = None
+    if CellsInSeed in map(type, rules):
+        seed = _after(store, cube, cube.seed_dataset, changes)[0].beside(written)
+        labels = seed.files.labels
+        if change.seed_labels is not None and pc.all(pc.is_in(change.seed_labels, value_set=labels)).as_py():
+            # the seed has lost no file since an earlier check
+            others = [rule for rule in others if not isinstance(rule, CellsInSeed)]
+        change = attrs.evolve(change, seed_labels=labels)
     found = _find_in_partitions(others, written, seed, visible=False)
     if counts:
-        after, labels = _after(spec, changes, spec.name)
+        after, labels = _after(store, cube, name, changes)
         found = chain(found, _find_in_partitions(counts, after.beside(written), None))
         if change.mode is WriteMode.UPDATE:
             folders = written.folders(written.files).unique()
             unchanged = UnchangedPartitions(written.partition_keys, folders, labels)
             change = attrs.evolve(change, requires=(*change.requires, unchanged))
     for violations in found:
-        raise violations.error(spec.uuid)
+        raise violations.error(change.uuid)
     return change
 
 
-def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
+def check_staged_write(store: StoreFactory, changes: Mapping[str, ChangeSet]) -> None:
+    """Check rules again that depend on the seed or on the time."""
+    by_uuid = {change.uuid: change for change in changes.values()}
+    for uuid, change in by_uuid.items():
+        # the contract with which the rows were checked; if it is another one now, the commit is refused
+        required = [r for r in change.requires if isinstance(r, UnchangedMetadata) and r.key == CONTRACT]
+        checked = [Contract.of(uuid, {CONTRACT: r.value}) for r in required if isinstance(r.value, list)]
+        rules = [r for contract in checked for r in contract.of_write if isinstance(r, CellsInSeed | Fresh)]
+        if rules:
+            prefix, _, name = uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
+            cube, datasets = discover.discover_cube(prefix, store)
+            if not optimistic.is_committed(datasets.get(name), change):
+                check_write(store, cube, name, rules, by_uuid)
+
+
+def _after(
+    store: StoreFactory, cube: Cube, name: str, changes: Mapping[str, ChangeSet]
+) -> tuple[_Files, pa.StringArray]:
     """The files that a dataset of the cube has after a write, and labels of the state before it."""
-    uuid = spec.cube.ktk_dataset_uuid(name)
+    uuid = cube.ktk_dataset_uuid(name)
     change = changes.get(uuid)
     if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
-        keys = tuple(change.partition_keys or ())
-        new = WriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
-        return _Files(new, change.schema.internal(), files=change.added), change.added.labels
-    state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
-    files = _Files.of_state(spec.store, state, spec.cube, files=state.partition_table)
+        return _Files.added_by(change, store, cube, name), change.added.labels
+    state = DatasetMetadata.load_from_store(uuid, open_blobs(store))
+    files = _Files.of_state(store, state, cube, files=state.partition_table)
     if change is None:
         return files, files.files.labels
     removed = change.removal_mask(state)

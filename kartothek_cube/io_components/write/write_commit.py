@@ -82,9 +82,11 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     # without those that a user has written
     delete = partial(table_writer.delete_attempts, plan)
     with delete_on_failure(delete):
-        if any(spec.contract.of_write for spec in plan.specs.values()):
-            by_uuid = {change.uuid: change for change in changes.values()}
-            changes = {name: check_write(plan.specs[name], results.get(name), by_uuid) for name in changes}
+        by_uuid = {change.uuid: change for change in changes.values()}
+        for name in changes:
+            spec = plan.specs[name]
+            if rules := spec.contract.of_write:
+                changes[name] = check_write(plan.store, spec.cube, spec.name, rules, by_uuid)
         if plan.is_cube_write:
             others = _check_cube_write(plan, results, changes, blobs)
         else:

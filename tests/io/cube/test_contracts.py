@@ -325,6 +325,32 @@ def test_rows_are_fresh(monkeypatch):
     assert [problem.kind for problem in api.verify_cube(CUBE, store).problems] == ["contract"]
 
 
+def test_publication_checks_again_what_the_seed_and_the_time_decide(monkeypatch):
+    store, now, rules = memory(), datetime(2024, 1, 2), [CellsInSeed(), Fresh("t", 60)]
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)
+    rows = extra([1]).assign(t=now)
+    api.build_cube({"seed": seed([1, 2], [1, 2]), "extra": rows}, CUBE, store)
+    api.set_contract(CUBE, store, "extra", rules)
+    more = rows.assign(x=2)
+    of_dataset = eager.update_dataset_from_dataframes([more], store, "cube++extra", publish=False)
+    of_cube = api.append_to_cube({"extra": more}, CUBE, store, publish=False)
+    both = {"seed": seed([3], [3]), "extra": rows.assign(x=3)}
+    of_both = api.append_to_cube(both, CUBE, store, publish=False)
+    published = api.append_to_cube({"extra": more}, CUBE, store, publish=False)
+    # the cells have other files now, and are still in the seed
+    api.append_to_cube(seed([2], [9]), CUBE, store)
+    api.compact_cube(CUBE, store)
+    api.publish_staged(published, store)
+    api.delete_rows(CUBE, store, "x == 2", "seed")
+    for staged in (of_dataset, of_cube):
+        refused(lambda staged=staged: api.publish_staged(staged, store), store, CellsInSeed())
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(minutes=2))
+    refused(lambda: api.publish_staged(of_both, store), store, rules[1])
+    # a deletion checks nothing; to publish again has no effect
+    api.publish_staged(api.delete_rows(CUBE, store, "x == 1", "extra", publish=False), store)
+    api.publish_staged(published, store)
+
+
 def test_each_rule_has_the_newest_time_of_its_own_column(monkeypatch):
     store, now = memory(), datetime(2024, 1, 2)
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)

@@ -240,6 +240,8 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
     dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     key = naming.schema_key(uuid, dataset.table_name)
     _, token = header_store.read_versioned(blobs, key)
+    # refuses a commit that has put its schema and not yet its header: it starts again, and puts both
+    header_store.edit_header(blobs, uuid, lambda state: state)
     try:
         schema = DatasetMetadata.load_from_store(uuid, blobs).schema
     except KeyError:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import ExplicitSecondaryIndex, make_meta
 from kartothek_cube.core import caching
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
@@ -413,6 +414,20 @@ def test_schema_of_an_unfinished_write(store):
     assert api.repair_cube(CUBE, store).ok
     names = pq.read_schema(pa.BufferReader(store.get("cube++enrich/table/_common_metadata"))).names
     assert names == ["p", "v2", "x"]
+
+
+def test_a_repair_between_schema_and_header_of_a_commit(store, monkeypatch):
+    check, repaired = header_store.check_files, []
+
+    def check_after_repair(*args, **kwargs):
+        monkeypatch.undo()
+        repaired.extend(api.repair_cube(CUBE, store).repaired)
+        check(*args, **kwargs)
+
+    monkeypatch.setattr(header_store, "check_files", check_after_repair)
+    api.update_schema(CUBE, store, "enrich", rename={"v2": "w2"})
+    assert [problem.kind for problem in repaired] == ["schema-pending"]
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_long_reports_are_cut():

@@ -31,6 +31,7 @@ from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.maintenance.cube_history import COMPUTED_FROM, rename_in_token
 from kartothek_cube.io_components.publication.published_table import publish_committed
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
@@ -71,6 +72,11 @@ def plan_copy_dataset(
     # else another commit came in between, or the newest one is of an operation that is not committed
     is_stored = state.extra.get(record) == dataset.extra.get(record)
     copied = rename_operations(dataset if is_stored else state, uuids or {})
+    separator, inputs = constants.KTK_CUBE_UUID_SEPARATOR, copied.metadata.get(COMPUTED_FROM)
+    # a computed dataset remembers its inputs by their ids
+    ids = {old.partition(separator)[2]: new.partition(separator)[2] for old, new in (uuids or {}).items()}
+    if (renamed := rename_in_token(inputs, ids)) != inputs:
+        copied = copied.copy(metadata={**copied.metadata, COMPUTED_FROM: renamed})
     new_state, header = copied, stored.content
     if copied is not dataset or source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(copied).modify_uuid(target_uuid)

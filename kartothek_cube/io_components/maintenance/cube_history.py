@@ -607,6 +607,15 @@ def token_versions(token: object) -> dict[str, int]:
     return {}
 
 
+def rename_in_token(token: object, names: Mapping[str, str]) -> object:
+    """A token with other names of datasets; what is no token stays as it is."""
+    with suppress(ValueError):
+        if is_token(token):
+            states = {names.get(name, name): state for name, state in parse_token(token).items()}
+            return ",".join(f"{name}@{state}" for name, state in sorted(states.items()))
+    return token
+
+
 def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
     """The datasets in the state of a token: one request for each that has changed, besides the headers."""
     states = parse_token(token)

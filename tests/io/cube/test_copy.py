@@ -4,6 +4,7 @@ import pytest
 
 from kartothek_cube.api.discover import discover_cube, discover_datasets
 from kartothek_cube.core.errors import MultiTableCommitAborted
+from kartothek_cube.io import eager_cube
 from tests.support import cubes
 from tests.support.cubes import CUBE, ENRICH, SEED, wrong
 from tests.support.stores import FaultyStore, InjectedError, Same
@@ -88,6 +89,19 @@ def test_renamed_copy(driver, source, target, arguments, prefix, ids):
     expected = cubes.rows(driver.query_cube(cube=CUBE, store=source))
     assert cubes.rows(driver.query_cube(cube=cube, store=target)) == expected
     cubes.check_integrity(target, cube)
+
+
+def test_a_computation_goes_on_in_a_copy_with_other_ids(source, target):
+    def double(df):
+        return df.assign(c=2 * df.pop("v2"))[["x", "p", "c"]]
+
+    eager_cube.compute_dataset(double, CUBE, source, "computed")
+    names = {"enrich": "other", "seed": "main", "computed": "again"}
+    eager_cube.copy_cube(CUBE, source, target, renamed_datasets=names)
+    cube, _ = discover_cube("cube", target)
+    assert eager_cube.compute_dataset(double, cube, target, "again").n_partitions == 0
+    eager_cube.append_to_cube({"other": ENRICH[:1].assign(v2=9)}, cube, target)
+    assert eager_cube.compute_dataset(double, cube, target, "again").n_partitions == 1
 
 
 def test_only_exact_ids_are_renamed(driver, source, target):

@@ -80,7 +80,8 @@ def check_flag(argument: str, value: object) -> None:
     """Raise a TypeError for what is no bool: the text "no" would be true."""
     # as in kartothek, None and numbers may stand for a bool
     if not isinstance(value, int | np.bool_ | None):
-        raise TypeError(f"{argument} is True or False, got {value!r}")
+        shown = errors.abbreviate_text(" ".join(repr(value).split()))
+        raise TypeError(f"{argument} is True or False, got {shown}")
 
 
 def check_positive(argument: str, value: object) -> None:

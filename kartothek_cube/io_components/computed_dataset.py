@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core import arguments, arrow, errors, pandas_conversion
 from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
 from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -176,6 +177,14 @@ class ComputeDataset(Generic[StoreT]):
         names = choose_datasets(cube, arguments.parse_name_set_optional("datasets", self.datasets), inputs)
         inputs = {name: inputs[name] for name in sorted({cube.seed_dataset, *names})}
         target, token = existing.get(into), make_token(inputs, blobs)
+        payload = arguments.parse_name_set_optional("payload_columns", self.payload_columns)
+        if target is not None and payload:
+            own = payload & get_payload_subset(get_dataset_columns(target), cube)
+            if own:
+                raise ValueError(
+                    f"payload_columns names {', '.join(sorted(own))} of dataset {into!r}, which is computed: "
+                    "its function gets columns of the other datasets"
+                )
         last = None if target is None else target.metadata.get(COMPUTED_FROM)
         # other values, which are not of this library, are no reason to fail
         last_token = last if is_token(last) else None
@@ -190,7 +199,7 @@ class ComputeDataset(Generic[StoreT]):
             inputs,
             # a group is a partition
             partition_by=cube.partition_columns or None,
-            payload_columns=self.payload_columns,
+            payload_columns=payload,
         )
         scans = physical_plan.plan_query(query)
         seed = scans.files[0]

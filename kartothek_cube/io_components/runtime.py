@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kartothek_cube.core import tuning
+from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.hooks import set_variable
@@ -261,6 +262,7 @@ class ProgressBar:
 @contextmanager
 def progress_bar(title: str, progress: bool, **options: Any) -> Iterator[None]:
     """Show the progress of the work within the block; options are keywords of tqdm."""
+    check_flag("progress", progress)
     if not progress:
         yield
         return

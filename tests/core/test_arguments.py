@@ -106,6 +106,7 @@ def test_what_is_no_name_of_an_argument_is_told_with_its_name(function, argument
         (api.set_contract, {"rules": 5}, "A contract is a list of rules, .*got 5"),
         (api.set_contract, {"check_existing": "no"}, "check_existing is True or False, got 'no'"),
         (api.publish_cube, {"on_commit": "no"}, "on_commit is True or False, got 'no'"),
+        (api.merge_into_cube, {"progress": SEED["x"]}, "progress is True or False, got 0 "),
     ],
 )
 def test_wrong_types_of_arguments(function, arguments, text):

@@ -24,6 +24,7 @@ _QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
 _QUOTED = re.compile(_QUOTED_VALUE)
 #: name of a column, as in SQL; where a value stands, it is a text
 QUOTED_NAME = re.compile(r"\"(?:[^\"]|\"\")+\"")
+_PLAIN_NAME = re.compile(r"[^\s=<>!&|()~'\"]+")
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
@@ -168,6 +169,11 @@ def parse_text(s: str) -> ConditionText:
     return ConditionText(s, column, operator, (text if quoted is None else quoted,))
 
 
+def quote_name(column: str) -> str:
+    """Name of a column in the text of a condition: in double quotes, as in SQL, if it is not one word."""
+    return column if _PLAIN_NAME.fullmatch(column) else '"' + column.replace('"', '""') + '"'
+
+
 def describe_syntax(s: str, problem: str = "") -> str:
     """Message about a text that is no comparison."""
     return (
@@ -176,7 +182,7 @@ def describe_syntax(s: str, problem: str = "") -> str:
     )
 
 
-def parse_value(s: str, column: str, text: str, dtype: pa.DataType) -> Any:
+def parse_value(s: str, column: str, text: str, dtype: pa.DataType, columns: Collection[str] = ()) -> Any:
     """Value in the text of a condition ``s``, in quotes or not; raises ValueError."""
     try:
         convert = arguments.get_str_to_python_converter(dtype)
@@ -187,18 +193,31 @@ def parse_value(s: str, column: str, text: str, dtype: pa.DataType) -> Any:
         if arrow.is_text(dtype):
             # the converter removes one pair of quotes
             text = f"'{text}'"
-    return convert_value(s, column, text, dtype, convert)
+    return convert_value(s, column, text, dtype, convert, columns)
 
 
-def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: Callable[[str], Any]) -> Any:
+def convert_value(
+    s: str,
+    column: str,
+    text: str,
+    dtype: pa.DataType,
+    convert: Callable[[str], Any],
+    columns: Collection[str],
+) -> Any:
     """Convert the text of a value in the text of a condition ``s``; the error names both."""
     try:
         return convert(text)
     except ValueError as error:
-        raise ValueError(
-            f"Condition {abbreviate_text(repr(s))}: {abbreviate_text(repr(text))} does not fit, "
-            f"column {column!r} has type {dtype} ({error}){find_missing(text)}"
-        ) from error
+        if text in columns:
+            problem = (
+                f"conditions compare with values, and {text!r} is a column; filter the result, or use SQL"
+            )
+        else:
+            problem = (
+                f"{abbreviate_text(repr(text))} does not fit, column {column!r} has type {dtype} ({error})"
+            )
+            problem += find_missing(text)
+        raise ValueError(f"Condition {abbreviate_text(repr(s))}: {problem}") from error
 
 
 def find_missing(text: str) -> str:
@@ -348,7 +367,7 @@ def filter_rows(
 #                | column [ "not" ] "between" value "and" value | column [ "not" ] "like" value
 #                | column "startswith" value
 
-_COLUMN = rf"(?P<column>{QUOTED_NAME.pattern}|[^\s=<>!&|()~'\"]+)"
+_COLUMN = rf"(?P<column>{QUOTED_NAME.pattern}|{_PLAIN_NAME.pattern})"
 _VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
 _WORD_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\",\s]+)*)"
 _NOT = r"\s+(?P<negation>not\s+)?"

@@ -199,7 +199,7 @@ class SimpleCondition(Condition):
         return [(self.column, self.OP, self.value)]
 
     def __str__(self) -> str:
-        return f"{self.column} {self.OP} {self.value}"
+        return f"{codec.quote_name(self.column)} {self.OP} {self.value}"
 
 
 @attrs.frozen
@@ -261,7 +261,7 @@ class IsInCondition(SimpleCondition):
     OP = "in"
 
     def __str__(self) -> str:
-        return f"{self.column} {self.OP} {tuple(map(codec.to_python_scalar, self.value))}"
+        return f"{codec.quote_name(self.column)} {self.OP} {tuple(map(codec.to_python_scalar, self.value))}"
 
 
 @attrs.frozen
@@ -308,7 +308,7 @@ class InIntervalCondition(Condition):
         return [(self.column, operator, limit) for operator, limit in limits if limit is not None]
 
     def __str__(self) -> str:
-        return f"{self.column}.in_interval({self.start}, {self.stop})"
+        return f"{codec.quote_name(self.column)}.in_interval({self.start}, {self.stop})"
 
 
 @attrs.frozen
@@ -332,7 +332,7 @@ class BetweenCondition(Condition):
         return [(self.column, ">=", self.first), (self.column, "<=", self.last)]
 
     def __str__(self) -> str:
-        return f"{self.column} between {self.first} and {self.last}"
+        return f"{codec.quote_name(self.column)} between {self.first} and {self.last}"
 
 
 @attrs.frozen
@@ -373,7 +373,7 @@ class StartsWithCondition(Condition):
         return super().to_tree(types)
 
     def __str__(self) -> str:
-        return f"{self.column} startswith {self.prefix}"
+        return f"{codec.quote_name(self.column)} startswith {self.prefix}"
 
 
 @attrs.frozen
@@ -395,7 +395,7 @@ class IsNullCondition(Condition):
         return NotNullCondition(self.column)
 
     def __str__(self) -> str:
-        return f"{self.column} is null"
+        return f"{codec.quote_name(self.column)} is null"
 
 
 @attrs.frozen
@@ -417,7 +417,7 @@ class NotNullCondition(Condition):
         return IsNullCondition(self.column)
 
     def __str__(self) -> str:
-        return f"{self.column} is not null"
+        return f"{codec.quote_name(self.column)} is not null"
 
 
 def _check_operands(*operands: object) -> None:
@@ -1015,14 +1015,15 @@ class _TextReader:
             raise ValueError(f"Condition {abbreviate_text(repr(parsed.text))}{problem}")
         parser = codec.query_parser(dtype) if self.of_query else None
         if parser is None:
-            return codec.parse_value(parsed.text, parsed.column, text, dtype)
+            return codec.parse_value(parsed.text, parsed.column, text, dtype, self.types)
         unquoted = codec.parse_value(parsed.text, parsed.column, text, pa.string())
-        return codec.convert_value(parsed.text, parsed.column, unquoted, dtype, parser)
+        return codec.convert_value(parsed.text, parsed.column, unquoted, dtype, parser, self.types)
 
     def _find_problem(self, column: str, text: str) -> str:
         """Problem of a value in a text of a query; empty if there is none."""
         if text.lower() == "null" or text == "None":
-            return f": conditions never match nulls; write {column} IS NULL, or the text {text!r} in quotes"
+            name = codec.quote_name(column)
+            return f": conditions never match nulls; write {name} IS NULL, or the text {text!r} in quotes"
         if text[:1] in codec.QUOTES or not is_text(self.types[column]):
             return ""
         in_quotes = f"in quotes: '{text}'"

@@ -51,8 +51,8 @@ def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
     for name, frame in frames.items():
         if not isinstance(frame, dd.DataFrame):
             raise TypeError(
-                f"data must be a dask DataFrame or a dict of dataset id to these, "
-                f"but for dataset {name!r} it is {type(frame).__name__}"
+                "data must be a dask DataFrame or a dict of dataset id to these, but for dataset "
+                f"{name!r} it is {type(frame).__name__}; dask.dataframe.concat joins several"
             )
     plan = write.plan(frames)
     # of texts restored by pandas 2, the types would not be known

@@ -331,9 +331,9 @@ def check_frame(obj: object, where: str = "") -> None:
     """Raise TypeError unless an object is a DataFrame of Spark, classic or Connect."""
     if not isinstance(obj, DataFrame):
         raise TypeError(
-            f"{where}Expected a Spark DataFrame, or a dict of dataset id to Spark DataFrame, but got "
-            f"{type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, or "
-            "the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
+            f"{where}Expected a Spark DataFrame (of several, their union), or a dict of dataset id to these, "
+            f"but got {type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, "
+            "or the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
         )
 
 

@@ -67,8 +67,8 @@ class BuildCube(Generic[DataT, StoreT]):
     Parameters
     ----------
     data
-        A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything
-        with the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
+        A DataFrame (the seed), a dict of dataset id to one or a list of DataFrames, or an iterable of these.
+        Anything with the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
         stand for a DataFrame.
     metadata
         Metadata to keep with each dataset, by dataset id.
@@ -377,8 +377,16 @@ class AppendToCube(Generic[DataT, StoreT]):
                 f"unique_cells needs an index on a dimension column of dataset {cube.seed_dataset!r}; "
                 f"without one, all its files would be read"
             )
-        others = existing if is_merge else None
-        plan = plan_existing("append", cube, store, datasets, self.metadata, self.df_serializer, others)
+        plan = plan_existing(
+            "append",
+            cube,
+            store,
+            datasets,
+            self.metadata,
+            self.df_serializer,
+            existing,
+            merge_schema=is_merge,
+        )
         return attrs.evolve(plan.stage(publish=self.publish), unique_cells=self.unique_cells)
 
     def plan_overwrite(self, name: str) -> WritePlan:
@@ -617,8 +625,10 @@ def plan_existing(
     metadata: CubeMetadata | None,
     serializer: Any = None,
     others: Mapping[str, DatasetMetadata] | None = None,
+    *,
+    merge_schema: bool = False,
 ) -> WritePlan:
-    """Plan updates of existing datasets; with the `others` of the cube, input may have other payload."""
+    """Plan updates of existing datasets; `others`: those of the cube, whose payload the input cannot have."""
     user = _check_metadata(metadata, datasets)
     factory, df_serializer = store_factory(store), check_serializer(serializer, KTK_CUBE_DF_SERIALIZER)
     foreign = _payload_owners(cube, others or {})
@@ -633,7 +643,7 @@ def plan_existing(
             dataset,
             {**lost.get(name, {}), **user.get(name, {})},
             store=factory,
-            merge_schema=others is not None,
+            merge_schema=merge_schema,
             name=name,
             cube=_with_stored_transforms(cube, dataset),
             foreign={column: owner for column, owner in foreign.items() if owner != name},
@@ -661,7 +671,7 @@ def _plan_removal(
         conjunction = removal_conditions(cube, conditions, existing)
         check_is_full_removal(argument, conditions, is_full=not conjunction.active)
     datasets = {name: existing[name] for name in discover.choose_datasets(cube, names, existing)}
-    plan = plan_existing(operation, cube, store, datasets, write.metadata, serializer)
+    plan = plan_existing(operation, cube, store, datasets, write.metadata, serializer, existing)
     specs = dict(plan.specs)
     if conjunction is not None:
         for name, spec in plan.specs.items():

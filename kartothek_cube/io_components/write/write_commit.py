@@ -451,8 +451,8 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     # a new dataset without partition columns may get its schema from a later write
     if result is None or spec.partition_on or spec.change.mode is not WriteMode.CREATE:
         raise ValueError(
-            f"Cannot store an empty dataset: there is no input for {uuid!r}. To create one "
-            "without partitions, use create_empty_dataset_header or pass a DataFrame without rows"
+            f"Cannot store an empty dataset: no input for {uuid!r} has rows. To create one, pass its schema "
+            "to kartothek_cube.io.eager.create_empty_dataset_header"
         )
 
 

@@ -25,8 +25,10 @@ from kartothek_cube.io_components.write.stored_rows import StoredRows, positions
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, Written
 from kartothek_cube.serialization.parquet import as_table_with_index
 
-#: frame of the seed, or a dict of dataset id to frame
-CubeElement: TypeAlias = arrow.Frame | Mapping[str, arrow.Frame | None] | None
+#: frame of the seed, or a dict of dataset id to one or a list of them
+CubeElement: TypeAlias = (
+    arrow.Frame | Mapping[str, arrow.Frame | None] | Mapping[str, list[arrow.Frame] | None] | None
+)
 #: input of a write
 CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
 #: one input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing
@@ -233,13 +235,12 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
         if not isinstance(by_id, Mapping):
             # elements of an array, or the columns of a table of another library, say nothing
             raise TypeError(_not_a_frame(item if isinstance(data, list | tuple | Iterator) else data))
-        for name, frame in by_id.items():
+        for name, given in by_id.items():
             own = frames.setdefault(str(name), [])
-            if frame is None:
-                continue
-            if not is_frame(frame):
-                raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}{_MAKE_FRAME}")
-            own.append(drop_types_if_empty(frame))
+            for frame in flatten(given):
+                if frame is not None and not is_frame(frame):
+                    raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}{_MAKE_FRAME}")
+                own += [] if frame is None else [drop_types_if_empty(frame)]
     return frames
 
 
@@ -440,14 +441,13 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
-    if spec.evolving is not None:
-        _check_merge(spec, columns)
+    if spec.schema is not None:
+        _check_stored_keys(spec, columns)
     clashes = {c: spec.foreign[c] for c in sorted(get_payload_subset(columns, cube)) if c in spec.foreign}
     if clashes:
         text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
-        raise ValueError(
-            f"Payload written in {where} is already present in cube: {text}{_as_dimension(clashes)}"
-        )
+        problem = f"Payload written in {where} is already present in cube: {text}{_as_dimension(clashes)}"
+        raise errors.SchemaConflictError(problem)
 
 
 def _as_dimension(payload: Collection[str]) -> str:
@@ -460,18 +460,19 @@ def _as_dimension(payload: Collection[str]) -> str:
     return hint if names else ""
 
 
-def _check_merge(spec: WriteSpec, columns: Collection[str]) -> None:
-    """Refuse input that lacks a key or an indexed column of the stored dataset, or would add one."""
+def _check_stored_keys(spec: WriteSpec, columns: Collection[str]) -> None:
+    """Refuse input that adds a key or an index column to a stored dataset, or lacks one in merge mode."""
     cube, stored = spec.cube, spec.types
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns, *spec.indices}
-    where = f"Missing columns in dataset {spec.name!r}: "
-    remedy = ". schema_mode='merge' may leave out payload without an index only"
-    errors.check_names(where, "column", keys.intersection(stored), columns, remedy)
+    if spec.evolving is not None:
+        where = f"Missing columns in dataset {spec.name!r}: "
+        remedy = ". schema_mode='merge' may leave out payload without an index only"
+        errors.check_names(where, "column", keys.intersection(stored), columns, remedy)
     new = (keys & set(columns)) - set(stored)
     if new:
-        raise ValueError(
-            f"Dataset {spec.name!r} has no column {', '.join(sorted(new))}, and its rows would "
-            "have null there: schema_mode='merge' adds no dimension, partition or index columns"
+        raise errors.SchemaConflictError(
+            f"Dataset {spec.name!r} has no column {', '.join(sorted(new))}, and its rows would have null "
+            "there: drop it, as dimension, partition and index columns are not added to stored rows"
         )
 
 

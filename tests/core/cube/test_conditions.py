@@ -450,6 +450,7 @@ REFUSED = {
             for text in ("s = 01", "s NOT IN (a, 01)", "s BETWEEN 01 AND b", "i = 1 AND s > 01")
         ),
         *((text, "and l is a column; write a text in quotes: 'l'") for text in ("s = l", "s IN (a, l)")),
+        *((f"{c} > {v}", "and 's' is a column; filter the result") for c in "ifbtdncz" for v in ("s", '"s"')),
         *((f"s = {text}", "write a text with parentheses in quotes") for text in ("Ulm (Donau)", "(Ulm)")),
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),
@@ -504,13 +505,14 @@ JOINED = [
     ((C("i") == 1) & (C("i") == 2)) | ~C("i").isin([3, 4]),
     C("i").between(1, 2) & ~C("s").startswith("Bad"),
     C("s").startswith("Bad") | (C("f") < 2.5),
+    (C('a "b"&or') == 1) & ~C('a "b"&or').isin([2]) | C('a "b"&or').is_null(),
 ]
 
 
 @pytest.mark.parametrize("condition", JOINED, ids=str)
 def test_round_trips_of_joined_conditions(condition):
     conjunction = Conjunction(condition)
-    assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
+    assert Conjunction.from_string(str(conjunction), QUERY_TYPES) == conjunction
     assert Conjunction.from_jsonarray(json.loads(json.dumps(conjunction.to_jsonarray()))) == conjunction
     assert pickle.loads(pickle.dumps(condition)) == condition
     assert hash(pickle.loads(pickle.dumps(condition))) == hash(condition)

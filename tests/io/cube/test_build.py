@@ -185,8 +185,9 @@ def test_a_part_of_the_input_may_lack_the_types_of_nested_values(
         [None, {"seed": SEED}, None, {"enrich": ENRICH, "seed": None}],
         [SEED.iloc[:0], {"enrich": ENRICH, "seed": SEED}, {"enrich": ENRICH.iloc[:0]}],
         [SEED[["p", "x", "v1"]].iloc[:1], SEED.iloc[1:], {"enrich": ENRICH}],
+        {"seed": [SEED[:1], SEED[1:]], "enrich": [None, ENRICH]},
     ],
-    ids=["dict", "list", "split", "frame", "none", "empty", "column order"],
+    ids=["dict", "list", "split", "frame", "none", "empty", "column order", "lists in a dict"],
 )
 def test_forms_of_input(store_factory, data):
     api.build_cube(data=data, cube=CUBE, store=store_factory)

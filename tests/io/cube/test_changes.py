@@ -397,7 +397,12 @@ def test_mistakes_are_errors_that_change_nothing(store, function, into, error, m
 
 def test_the_name_of_a_computed_dataset_may_be_bytes(store):
     api.compute_dataset(double, CUBE, store, b"doubled")
-    assert doubled(store)
+    own = doubled(store)
+    assert own
+    with cubes.refuses(
+        lambda: store, ValueError, "of dataset 'doubled', which is computed: its function gets"
+    ):
+        api.compute_dataset(double, CUBE, store, "doubled", payload_columns=["v1", "twice"])
 
 
 @pytest.mark.usefixtures("tasks")

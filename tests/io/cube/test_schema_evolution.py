@@ -139,20 +139,30 @@ def test_merge_sees_values_that_are_stored_while_it_runs(store):
     assert query(store, api.C("x") == 7)["q"] == [30]
 
 
+TAKEN = "Payload written in dataset 'seed' is already present in cube: w"
+NO_INDEX = "Dataset 'other' has no column i, and its rows would have null there: drop it"
+
+
 @pytest.mark.parametrize(
     "data, message",
     [
         (NEW.drop(columns="i"), "Missing columns in dataset 'seed': unknown column i"),
         (NEW.drop(columns="x"), "Missing dimension columns"),
         (NEW.drop(columns="p"), "Missing partition columns"),
-        (NEW.rename(columns={"v": "w"}), "Payload written in dataset 'seed' is already present in cube: w"),
-        ({"other": OTHER.assign(i=1)}, "'merge' adds no dimension, partition or index columns"),
+        (NEW.rename(columns={"v": "w"}), TAKEN),
+        ({"other": OTHER.assign(i=1)}, NO_INDEX),
     ],
 )
 def test_what_merge_refuses(store, data, message):
     api.extend_cube({"other": OTHER}, CUBE, store)
     with unchanged(lambda: store), pytest.raises(ValueError, match=message):
         api.append_to_cube(data, CUBE, store, schema_mode="merge")
+    if message in (TAKEN, NO_INDEX):
+        # nor is it the advice for other writes
+        with unchanged(lambda: store), pytest.raises(SchemaConflictError, match=message):
+            api.append_to_cube(data, CUBE, store)
+        with unchanged(lambda: store), pytest.raises(SchemaConflictError, match=message):
+            api.update_cube(data, CUBE, store, None, datasets=["seed", "other"])
 
 
 def test_strict_is_the_default_and_types_have_to_agree(store):

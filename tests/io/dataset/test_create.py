@@ -115,7 +115,8 @@ def test_what_is_no_iterable_of_inputs(memory, inputs):
 @pytest.mark.parametrize("inputs, options", [([], {}), ([None], {"partition_on": ["p"]})])
 def test_no_input(io, memory, inputs, options):
     """Nothing tells no types of partition keys."""
-    with unchanged(memory), pytest.raises(ValueError, match="no input for 'u'"):
+    text = "no input for 'u' has rows. To create one, pass its schema to kartothek_cube.io.eager.create_empty"
+    with unchanged(memory), pytest.raises(ValueError, match=text):
         io.store(memory, inputs, **options)
 
 

@@ -309,7 +309,7 @@ def _with_contract(spec: WriteSpec, metadata: Mapping[str, Any]) -> WriteSpec:
 
 def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
     """Indexed columns of a dataset with given ones, which have to be among them or among new ones."""
-    stored = set(dataset.secondary_indices)
+    stored = {*dataset.secondary_indices}.difference(dataset.partition_keys)
     if not set(columns) <= stored.union(new):
         raise ValueError(
             f"Incorrect indices provided for dataset {dataset.uuid!r}: expected {sorted(stored)}, but got "

@@ -209,7 +209,8 @@ class WriteSpec:
             uuid=dataset.uuid,
             table=dataset.table_name,
             partition_on=tuple(dataset.partition_keys or ()),
-            indices=tuple(sorted(dataset.secondary_indices)),
+            # kartothek also builds those on partition keys, whose values the labels have: updates drop them
+            indices=tuple(sorted({*dataset.secondary_indices}.difference(dataset.partition_keys))),
             types={} if schema is None else {field.name: field.type for field in schema.internal()},
             schema=schema,
             evolving=evolution.evolution_metadata(dataset.metadata) if merge_schema else None,

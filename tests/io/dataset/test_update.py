@@ -284,6 +284,22 @@ def test_kartothek_updated_a_msgpack_dataset(io, store_factory):
     assert len(io.read(store_factory)) == 2
 
 
+def test_an_index_on_a_partition_key_is_dropped(io, memory):
+    """That of kartothek, as which `build_dataset_indices` does not refuse it."""
+    io.store(memory, [PX], partition_on="p", secondary_indices="x")
+    state = api.DatasetMetadata.load_from_store("u", memory).load_all_indices(memory)
+    of_key = state.indices["p"]
+    key = api.ExplicitSecondaryIndex("p", of_key.index_dct, dtype=of_key.dtype).store(memory(), "u")
+    indices = {**state.indices, "p": api.ExplicitSecondaryIndex("p", index_storage_key=key)}
+    memory().put("u.by-dataset-metadata.json", state.copy(indices=indices).to_json())
+    assert set(header(memory)["indices"]) == {"p", "x"}
+    io.update(memory, [PX], delete_scope=[{"p": PX["p"][0]}])
+    assert set(header(memory)["indices"]) == {"x"}
+    assert len(io.read(memory)) == 3
+    api.commit_dataset(memory, "u", [api.write_single_partition(memory, "u", PX)])
+    assert len(io.read(memory)) == 5
+
+
 def test_appends_at_the_same_time_are_all_kept(store_factory):
     api.store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x")
     start = threading.Barrier(6)

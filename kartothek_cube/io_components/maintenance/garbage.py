@@ -75,7 +75,8 @@ def _select_garbage(
     for blob in files:
         is_special = naming.is_header_key(blob.key) or header_store.is_tombstone_file(blob.key)
         if not is_special and blob.key.casefold() not in referenced and is_older(blob, limit):
-            garbage.append(blob)
+            # listings of object stores show markers of directories, `p=1/`, as keys that no request finds
+            garbage += [blob] if blob.size != 0 or blobs.exists(blob.key) else []
     for uuid in uuids:
         garbage += _list_finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)

@@ -17,6 +17,7 @@ from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory
+from tests.support.object_server import Stored, running
 from tests.support.stores import FaultyStore, InjectedError, Same
 
 
@@ -46,6 +47,18 @@ def test_the_header_is_as_it_was_but_for_its_id(store):
     assert before.pop("kartothek_cube")["commit"] != after.pop("kartothek_cube")["commit"]
     assert after == before
     assert api.list_dataset_garbage("data", Same.of(store)) == []
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_markers_of_directories_are_no_garbage(kind):
+    """As consoles of object stores put them."""
+    with running() as server:
+        url = server.url(kind)
+        api.store_dataframes_as_dataset(url, "data", [frame(1)], secondary_indices=["i1"])
+        for path in ("data", "data/table", "data/table/empty", "data/indices/i1"):
+            server.blobs[f"{path}/"] = Stored(b"", 1, {})
+        open_blobs(url).put("data/table/2f1d.parquet", b"")
+        assert [blob.key for blob in api.list_dataset_garbage("data", url)] == ["data/table/2f1d.parquet"]
 
 
 def test_others_may_commit_meanwhile(store):

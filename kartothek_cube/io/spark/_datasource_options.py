@@ -353,6 +353,9 @@ def patch_pyspark() -> None:
         _call_before(readwriter.DataFrameWriterV2, "using", _refuse_unreadable)
         _call_before(import_module(f"{package}.catalog").Catalog, "createTable", _refuse_unreadable)
         _call_before(import_module(f"{package}.session").SparkSession, "sql", _check_statement)
+        if package == "pyspark.sql":
+            streaming = import_module(f"{package}.streaming.readwriter")
+            _call_before(streaming.DataStreamWriter, "start", _activate_session)
 
 
 def _call_before(cls: type, name: str, function: Callable[[Any, dict[str, Any]], None]) -> None:
@@ -390,6 +393,12 @@ def _translate_mode(writer: Any, arguments: dict[str, Any]) -> None:
     elif mode == "overwrite":
         # a data source does not see the options of the session
         options[_SESSION_OVERWRITE] = writer._spark.conf.get(_SESSION_OVERWRITE, "static")
+
+
+def _activate_session(writer: Any, _arguments: dict[str, Any]) -> None:
+    # Spark looks for the format of a sink in the active session alone, and a new thread has none
+    spark = writer._spark
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def _refuse_unreadable(target: Any, arguments: dict[str, Any]) -> None:

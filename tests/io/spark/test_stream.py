@@ -1,5 +1,6 @@
 """The data source as the sink of streams: every batch exactly once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,12 +84,13 @@ def test_a_replayed_batch_changes_nothing(stream, url, batch):
     assert stored(url) == [*range(4 * batch + 4), 90, 91]
 
 
-def test_streams_count_their_batches_each(stream, spark, tmp_path, url):
+def test_streams_of_several_threads_count_their_batches_each(stream, spark, tmp_path, url):
     (tmp_path / "2").mkdir()
     other = Source(spark, tmp_path / "2", url)
     for number, source in enumerate((stream, other)):
         source.add([number])
-        source.run()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(source.run).result()
     assert stored(url) == [0, 1]
 
 

@@ -591,18 +591,18 @@ class DatasetMetadata(DatasetMetadataBase):
     @staticmethod
     def shared_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """The same, from a header that was read already."""
-        # Header and schema are read each time. While their bytes stay as they are, so does the object.
+        # The header is read each time. While it and its schema stay as they are, so does the object.
         parsed = dataset_files.parse_header_shared(stored, uuid)
         partitions = parsed.partitions
         if partitions is None or len(partitions.files) != 1:
             return _load_dataset(stored, uuid, blobs)
         (name,) = partitions.files
-        file = dataset_files.read_schema_file(uuid, blobs, name)
+        schema = dataset_files.read_schema(parsed.header, name, blobs)
         shared = parsed.shared
-        if shared is None or shared[0] is not file:
-            schemas = TableSchema(name, dataset_files.schema_of_header(parsed.header, name, file))
-            parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
-        return shared[1]
+        if shared is None or shared.schema is not schema:
+            shared = _load_dataset(stored, uuid, blobs, schemas=TableSchema(name, schema))
+            parsed.shared = shared
+        return shared
 
     @staticmethod
     def load_from_header(

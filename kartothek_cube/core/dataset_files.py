@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,15 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import caching, errors, naming, pruning
-from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
+from kartothek_cube.core.header import check_header, embedded_schema, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema import (
-    SchemaWrapper,
-    VersionedSchema,
-    schema_file_from_bytes,
-    schema_version_of,
-)
+from kartothek_cube.core.schema import SchemaWrapper, schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.store import BlobStore, check_owned
 
 if TYPE_CHECKING:
@@ -124,49 +120,39 @@ def read_schemas(
     uuid, tables = header[naming.UUID_KEY], sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {errors.unknown_names('table', [table_name], tables)}")
-    name = table_name or (tables or [naming.SINGLE_TABLE])[0]
-    file = read_schema_file(uuid, blobs, name)
-    if file is None and table_name is None and not tables:
+    if table_name is None and not tables and not blobs.exists(naming.schema_key(uuid)):
         tables = tables_with_schema(uuid, blobs)
-        if tables:
-            name, file = tables[0], read_schema_file(uuid, blobs, tables[0])
-    if table_name is not None or len(tables) < 2:
-        return TableSchema(name, schema_of_header(header, name, file, is_only_table=len(tables) < 2))
+    name = table_name or (tables or [naming.SINGLE_TABLE])[0]
+    is_only_table = len(tables) < 2
+    schema = read_schema(header, name, blobs, is_only_table=is_only_table)
+    if table_name is not None or is_only_table:
+        return TableSchema(name, schema)
     # without a table name, several tables have no common schema
-    schemas = {name: schema_of_header(header, name, file, is_only_table=False)}
+    schemas = {name: schema}
     for table in tables[1:]:
-        file = read_schema_file(uuid, blobs, table)
         # the first one is enough for the partition keys
-        if file is not None:
-            schemas[table] = schema_of_header(header, table, file, is_only_table=False)
+        with suppress(errors.MissingFileError):
+            schemas[table] = read_schema(header, table, blobs, is_only_table=False)
     return TableSchema(naming.SINGLE_TABLE, table_schemas=schemas)
 
 
-def read_schema_file(uuid: str, blobs: BlobStore, table: str) -> VersionedSchema | None:
-    """The schema file of a table; None if there is none."""
-    key = naming.schema_key(uuid, table)
-    try:
-        return schema_file_from_bytes(blobs.get(key), key)
-    except KeyError:
-        return None
-
-
-def schema_of_header(
-    header: Mapping[str, Any], table: str, file: VersionedSchema | None, *, is_only_table: bool = True
+def read_schema(
+    header: Mapping[str, Any], table: str, blobs: BlobStore, *, is_only_table: bool = True
 ) -> SchemaWrapper:
     """Schema of a table in the version of a header; MissingFileError without file and copy."""
-    key = naming.schema_key(header[naming.UUID_KEY], table)
-    version = schema_version_of(header.get("metadata"))
-    if is_only_table and (file is None or not file.has(version)):
-        # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file, or
-        # several other commits have replaced it since the header was read.
-        record = parse_record(header)
-        schema = None if record is None else record.embedded_schema(key)
-        if schema is not None:
-            return schema
-    if file is None:
-        raise errors.MissingFileError(key)
-    return file.of(version)
+    # The header of another library has no copy. The file is rewritten in place: it may be that of a commit
+    # which is under way, or a late deletion of an earlier dataset of that name may have removed it.
+    key, damage = naming.schema_key(header[naming.UUID_KEY], table), None
+    record = parse_record(header) if is_only_table else None
+    if record is not None and record.schema is not None:
+        try:
+            return embedded_schema(record.schema, key)
+        except errors.CorruptDatasetError as error:
+            damage = error
+    try:
+        return schema_file_from_bytes(blobs.get(key), key).of(schema_version_of(header.get("metadata")))
+    except KeyError:
+        raise damage or errors.MissingFileError(key) from None
 
 
 @dataclass(eq=False)
@@ -175,8 +161,8 @@ class ParsedHeader:
 
     header: dict[str, Any]
     partitions: PartitionTable | None
-    #: the dataset of this header, and the parsed schema file it was made with; lives as long as this entry
-    shared: tuple[object, DatasetMetadata] | None = None
+    #: the dataset of this header, with the schema that it has now; lives as long as this entry
+    shared: DatasetMetadata | None = None
 
 
 #: rough size of a header without its partitions

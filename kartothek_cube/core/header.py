@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
+from kartothek_cube.core import caching
 from kartothek_cube.core.errors import CorruptDatasetError, list_names
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
-from kartothek_cube.core.schema import SchemaWrapper
+from kartothek_cube.core.schema import COLUMN_BYTES, SchemaWrapper
 
 #: Key of the commit record in the header: a field beside those of the specification. Other readers ignore it,
 #: and other writers of the format (kartothek 5.3, plateau) drop it, so that a record always belongs to the
@@ -59,7 +60,7 @@ class CommitRecord:
     #: header for an earlier one of the same content, and a compare-and-swap would succeed although other
     #: writers had committed in between (the ABA problem).
     commit: str
-    #: the schema, for readers that find the schema file missing
+    #: the schema: the schema file may be that of another commit, or missing
     schema: str | None = None
     #: Id of the commit that created the dataset, until another commit is on top of it: a garbage collection
     #: that saw no header may be deleting its files.
@@ -92,18 +93,6 @@ class CommitRecord:
             values["aborted"] = list(self.aborted)
         return values
 
-    def embedded_schema(self, origin: str) -> SchemaWrapper | None:
-        """The schema; None if there is none; raises CorruptDatasetError if it is damaged."""
-        if self.schema is None:
-            return None
-        try:
-            content = _decompress(base64.b64decode(self.schema, validate=True))
-            return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            damage = f"the copy of the schema in the header is damaged ({error}), and there is no schema file"
-            remedy = "restore the header from a backup, or write the dataset again"
-            raise CorruptDatasetError(origin, f"{damage}. Roll back to an earlier state, {remedy}") from error
-
 
 def embed_schema(schema: SchemaWrapper | None) -> str | None:
     """A schema as text for a record."""
@@ -111,6 +100,22 @@ def embed_schema(schema: SchemaWrapper | None) -> str | None:
         return None
     content = schema.internal().serialize().to_pybytes()
     return base64.b64encode(zstandard.ZstdCompressor().compress(content)).decode()
+
+
+def embedded_schema(text: str, origin: str) -> SchemaWrapper:
+    """The schema in a record: one object for all callers; raises CorruptDatasetError if it is damaged."""
+
+    def parse(content: bytes) -> SchemaWrapper:
+        schema = pa.ipc.read_schema(pa.py_buffer(_decompress(base64.b64decode(content, validate=True))))
+        return SchemaWrapper(schema, origin)
+
+    key, content = ("embedded schema", origin), text.encode()
+    try:
+        return caching.CACHE.parse(key, content, parse, lambda schema: COLUMN_BYTES * (1 + len(schema)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        damage = f"the copy of the schema in the header is damaged ({error}), and there is no schema file"
+        remedy = "restore the header from a backup, or write the dataset again"
+        raise CorruptDatasetError(origin, f"{damage}. Roll back to an earlier state, {remedy}") from error
 
 
 def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:

@@ -643,7 +643,7 @@ def _parse_schema(text: Any, origin: str) -> SchemaWrapper:
 
 
 #: rough size of a column in a parsed schema
-_COLUMN_BYTES = 1 << 9
+COLUMN_BYTES = 1 << 9
 
 
 def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> bytes:
@@ -672,7 +672,7 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
         return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
 
     key = ("schema", origin)
-    return caching.CACHE.parse(key, bytes(buf), parse, lambda file: _COLUMN_BYTES * (1 + len(file.schema)))
+    return caching.CACHE.parse(key, bytes(buf), parse, lambda file: COLUMN_BYTES * (1 + len(file.schema)))
 
 
 def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:

@@ -379,10 +379,12 @@ def _archive(
 def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
     """The record of a commit on top of a base."""
     commit_id, inherited, own = gen_uuid(), base.participation, parse_record(new.extra)
+    is_same_schema = own is not None and base.state is not None and new.schema is base.state.schema
+    schema = own.schema if own is not None and is_same_schema else None
     old = base.record or CommitRecord("", lineage=gen_uuid(), interrupted=base.old is not None)
     record = CommitRecord(
         commit_id,
-        embed_schema(new.schema),
+        schema or embed_schema(new.schema),
         unconfirmed=commit_id if base.old is None else None,
         lineage=old.lineage,
         interrupted=old.interrupted,
@@ -484,9 +486,7 @@ def put_schema(
     try:
         old = None if base.schema is None else schemas.schema_file_from_bytes(base.schema, base.schema_key)
     except errors.CorruptDatasetError:
-        if base.state is not None:
-            raise
-        # left by a dataset that is damaged or deleted, and replaced now
+        # damaged, or left by a dataset that is replaced now; the state has its schema from its header
         old = None
     version = schemas.schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one

@@ -539,9 +539,11 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
                 errors.append(error)
 
     # these threads only wait for the disk; an executor takes more than twice as long for 500 files
-    threads = [threading.Thread(target=work) for _ in range(min(_FLUSHES, len(pending)) - 1)]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
+    while len(pending) > 1 and len(threads) < _FLUSHES - 1:
+        # clean directories are flushed faster than threads start: few are needed for them
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
     work()
     for thread in threads:
         thread.join()

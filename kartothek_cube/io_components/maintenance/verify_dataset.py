@@ -391,8 +391,10 @@ def _schema_file_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
         return
     try:
         file = schema_file_from_bytes(blobs.get(key), key)
-    except KeyError:
-        yield Problem(dataset.uuid, "missing-schema", key, "the schema file does not exist")
+    except (errors.CorruptDatasetError, KeyError) as error:
+        text = f"the schema file cannot be read: {error}"
+        text = "the schema file does not exist" if isinstance(error, KeyError) else text
+        yield Problem(dataset.uuid, "missing-schema", key, text)
         return
     if not file.schema.equals(dataset.schema):
         text = (

@@ -237,3 +237,15 @@ def test_batches_without_rows(facade_of_parts, batches):
         api.append_to_cube(parts, **arguments)
     expected = [*SEED["x"], *([7] if "rows" in batches else [])]
     assert api.query_cube_df(CUBE, store)["x"].tolist() == expected
+
+
+@pytest.mark.parametrize("content", [None, b"no schema"])
+def test_a_lost_or_damaged_schema_file_is_written_again(content):
+    """Queries and writes take the schema in the header."""
+    store = cubes.memory()
+    api.build_cube(SEED, CUBE, store)
+    key = "cube++seed/table/_common_metadata"
+    store.delete(key) if content is None else store.put(key, content)
+    api.append_to_cube(frame(x=[7], p=[7], v1=[17]), CUBE, store)
+    assert 17 in api.query_cube_df(CUBE, store)["v1"].tolist()
+    assert api.verify_cube(CUBE, store).ok

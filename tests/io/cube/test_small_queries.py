@@ -82,8 +82,8 @@ def test_a_point_query_reads_each_blob_once(url, monkeypatch):
         record(name, getattr(LocalBlobStore, name))
     point(url, 13)
     assert len(calls) == len(set(calls))
-    # the listing, two headers, two schemas, one index, two files
-    assert len(calls) == 8
+    # the listing, two headers, one index, two files
+    assert len(calls) == 6
 
 
 def test_a_query_sees_each_commit(url):

@@ -149,10 +149,10 @@ def test_predicates(io, parted, predicates, found, pushdown):
     assert api.read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
 
 
-def test_a_read_opens_header_schema_needed_indices_and_needed_files(parted):
+def test_a_read_opens_header_needed_indices_and_needed_files(parted):
     counting = CountingStore(parted())
     assert api.read_dataset_as_dataframes("u", counting, predicates=[[("y", "==", "zz")]]) == []
-    read = ["u.by-dataset-metadata.json", "u/table/_common_metadata", header(parted)["indices"]["y"]]
+    read = ["u.by-dataset-metadata.json", header(parted)["indices"]["y"]]
     assert counting.log == [("get", key) for key in read]
     counting.reset()
     api.read_table("u", counting, predicates=[[("p", "==", 2), ("y", "==", "a")]])

@@ -191,7 +191,7 @@ FAULTS = {
     "an index of another type": (retype_index, "index-type"),
     "no index": (in_header(lambda h: h["indices"].pop("i1"), "cube++seed"), "index-absent"),
     "no schema": (lambda store: store.delete("cube++enrich/table/_common_metadata"), "missing-schema"),
-    "a spoiled schema": (with_bytes("/table/_common_metadata", lambda data: b"no schema"), "schema"),
+    "a spoiled schema": (with_bytes("/table/_common_metadata", lambda data: b"no schema"), "missing-schema"),
     "a spoiled header": (spoil_header, "header"),
     "a file of another dataset": (take_file_of_seed, "header"),
     "two headers": (with_bytes(".by-dataset-metadata.msgpack.zstd", lambda data: b""), "two-headers"),

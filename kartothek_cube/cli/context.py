@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob, StoreFactory, StoreInput
+    from kartothek_cube.io.opened_cube import OpenedCube
     from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
     from kartothek_cube.io_components.write.write_commit import StagedWrite
 
@@ -136,6 +137,13 @@ class CliContext:
     def datasets(self) -> dict[str, DatasetMetadata]:
         """Datasets of the cube by id, sorted."""
         return self._loaded[1]
+
+    @property
+    def opened(self) -> OpenedCube:
+        """The cube with its operations; they are imported before a progress bar measures time."""
+        from kartothek_cube.io.opened_cube import OpenedCube
+
+        return OpenedCube(self.cube, self.store)
 
     def as_of(self, moment: CubeAsOf) -> None:
         """Replace the datasets by those of another state."""

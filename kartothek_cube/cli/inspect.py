@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -175,11 +174,9 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
 @cli.as_json
 def stats(state: CliContext, names: list[str], as_json: bool) -> None:
     """Count files, bytes, partitions and rows."""
-    from kartothek_cube.io.eager_cube import collect_stats
-
-    selected = {name: state.datasets[name] for name in names}
+    opened, selected = state.opened, {name: state.datasets[name] for name in names}
     with state.progress("stats"):
-        statistics = collect_stats(state.cube, state.store, selected)
+        statistics = opened.stats(selected)
     total = {key: sum(values[key] for values in statistics.values()) for key in ("blobsize", "files")}
     if as_json:
         cli.print_json({"datasets": statistics, "total": total})
@@ -246,13 +243,11 @@ def verify(state: CliContext, names: list[str], quick: bool, repair: bool, as_js
 
     The exit code is 3 if there are problems.
     """
-    from kartothek_cube.io.eager_cube import repair_cube, verify_cube
-
     if quick and repair:
         usage_error("--repair reads all rows and cannot be combined with --quick")
-    check = repair_cube if repair else partial(verify_cube, deep=not quick)
+    opened = state.opened
     with state.progress("verify"):
-        report = check(state.cube, state.store, names)
+        report = opened.repair(names) if repair else opened.verify(names, deep=not quick)
     if as_json:
         cli.print_json(report.to_dict())
     else:

@@ -58,7 +58,7 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
     from kartothek_cube.core.cube import consistency
-    from kartothek_cube.io import eager, eager_cube
+    from kartothek_cube.io import eager
 
     check_names("", "dataset", [dataset], state.datasets)
     metadata = state.datasets[dataset]
@@ -68,7 +68,7 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
         usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
     with state.progress("index"):
         if statistics:
-            eager_cube.build_column_statistics(state.cube, state.store, to_index, dataset)
+            state.opened.build_column_statistics(to_index, dataset)
         else:
             eager.build_dataset_indices(state.store, metadata.uuid, to_index)
     done = "Statistics of" if statistics else "Indexed"
@@ -97,7 +97,7 @@ def copy(
 ) -> None:
     """Copy the cube to another store."""
     from kartothek_cube.core.cube import discover
-    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io.opened_cube import OpenedCube
     from kartothek_cube.io_components.maintenance.copy import CopyCube
 
     if tgt_store == state.store_name:
@@ -114,9 +114,9 @@ def copy(
         if replaced:
             cli.confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {masked}?", yes)
             if cleanup:
-                eager_cube.delete_cube(state.cube, target, replaced)
+                OpenedCube(state.cube, target).delete(replaced)
         with state.progress("copy"):
-            eager_cube.copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=names)
+            state.opened.copy_to(target, overwrite=overwrite, datasets=names)
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists in {masked}; pass --overwrite to replace it")
     files = _count_files(state, names)
@@ -197,7 +197,7 @@ def adopt(
     from kartothek_cube.core.cube import discover
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.transforms import parse_transform
-    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io.opened_cube import OpenedCube
     from kartothek_cube.io_components.write.adopt import AdoptDataset
 
     if dimensions and partitions is not None:
@@ -220,7 +220,7 @@ def adopt(
         # only a table that exists and fits is worth a question
         AdoptDataset(source, cube, store, dataset, **options).job()
         cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
-    adopt = partial(eager_cube.adopt_dataset, source, cube, store, dataset, **options)
+    adopt = partial(OpenedCube(cube, store).adopt, source, dataset, **options)
     try:
         done = _run_write(state, "adopt", adopt, stage)
     except DatasetExistsError as error:
@@ -239,15 +239,13 @@ def adopt(
 @cli.yes_option
 def delete(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the cube or some of its datasets."""
-    from kartothek_cube.io import eager_cube
-
     if not names:
         cli.echo("No dataset selected, nothing to delete.")
         return
     files, is_whole = _count_files(state, names), len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
     cli.confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
-    eager_cube.delete_cube(state.cube, state.store, names)
+    state.opened.delete(names)
     cli.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
         cli.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
@@ -265,10 +263,8 @@ def changes(state: CliContext, names: list[str], since: str | None, as_json: boo
 
     The token of the newest state comes last: --since TOKEN lists what has changed later.
     """
-    from kartothek_cube.io import eager_cube
-
     earlier = None if since is None else cli.parse_as_of(since, "--since")
-    changes = eager_cube.list_cube_changes(state.cube, state.store, earlier, datasets=names)
+    changes = state.opened.changes(earlier, datasets=names)
     if as_json:
         cli.print_json({"partitions": changes.partitions.to_dict("records"), "token": changes.token})
         return
@@ -300,13 +296,9 @@ def compute(
 
     The module is in the current directory, or installed.
     """
-    from kartothek_cube.io import eager_cube
-
     compute = partial(
-        eager_cube.compute_dataset,
+        state.opened.compute,
         _import_function(function),
-        state.cube,
-        state.store,
         dataset,
         conditions=where or None,
         payload_columns=None if columns is None else split_names(columns),
@@ -333,9 +325,7 @@ def _import_function(name: str) -> Callable[..., Any]:
 @cli.pass_state
 def lineage(state: CliContext, openlineage: bool) -> None:
     """Show from which versions each dataset was computed, by which job, and which are stale."""
-    from kartothek_cube.io import eager_cube
-
-    lineage = eager_cube.lineage_cube(state.cube, state.store)
+    lineage = state.opened.lineage()
     if openlineage:
         cli.print_json(lineage.to_openlineage(cli.mask_store(state.store_name)))
     else:
@@ -366,15 +356,13 @@ def delete_rows(
 
     The replaced files stay in the store until the next cleanup.
     """
-    from kartothek_cube.io import eager_cube
-
-    cube, store, conditions = state.cube, state.store, [text for text in where if text.strip()]
+    conditions = [text for text in where if text.strip()]
     if bool(conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
-    delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
+    delete = partial(state.opened.delete_rows, "all" if everything else conditions, names)
     if stage is None and not yes:
         with state.progress("query"):
-            n_cells = len(eager_cube.query_cube_df(cube, store, conditions, columns=()))
+            n_cells = len(state.opened.query(conditions, columns=()).to_arrow())
         question = f"Delete {format_count(n_cells, 'cell')} of cube {state.prefix} ({', '.join(names)})?"
         cli.confirm(question, yes=not n_cells and not everything)
     counts = _run_write(state, "delete", delete, stage)
@@ -398,17 +386,15 @@ def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> Non
     FILE is one of --stage, or a pickle of what a write with publish=False returned. A pickle can run
     any code: pass files of your own jobs only.
     """
-    from kartothek_cube.io import eager_cube
-
     if publish and discard:
         usage_error("Pass either --publish or --discard")
     write = cli.read_staged(file)
     if write.cube is None or write.cube.uuid_prefix != state.prefix:
         usage_error(f"{write!r} is no write to cube {state.prefix}")
     if publish:
-        eager_cube.publish_staged(write, state.store)
+        state.opened.publish_staged(write)
     elif discard:
-        eager_cube.discard_staged(write, state.store)
+        state.opened.discard_staged(write)
     cli.echo(f"{write!r}{': published' if publish else ': discarded' if discard else ''}")
 
 
@@ -431,7 +417,6 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     Overwrites, removals and failed writes leave such files behind. States stay readable until they were
     replaced longer ago than the retention.
     """
-    from kartothek_cube.io import eager_cube
     from kartothek_cube.io_components.maintenance import garbage
 
     retention = _parse_duration(retention_text)
@@ -445,7 +430,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     elif blobs:
         files += f" of cube {state.prefix}{states}"
         cli.confirm(f"Delete {files}?", yes)
-        eager_cube.cleanup_cube(state.cube, state.store, retention=retention)
+        state.opened.cleanup(retention=retention)
         cli.echo(f"Deleted {files}.")
     else:
         cli.echo("There are no orphaned files to delete.")
@@ -489,10 +474,9 @@ def compact(
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
-    from kartothek_cube.io.eager_cube import compact_cube
-
+    opened = state.opened
     with state.progress("compact"):
-        counts = compact_cube(state.cube, state.store, where or None, names, min_files=min_files)
+        counts = opened.compact(where or None, names, min_files=min_files)
     _print_counts(counts, as_json, _describe_compaction)
 
 
@@ -523,10 +507,9 @@ def publish(state: CliContext, /, names: list[str], as_json: bool, **options: An
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
-    from kartothek_cube.io import eager_cube
-
+    opened = state.opened
     with state.progress("publish"):
-        counts = eager_cube.publish_cube(state.cube, state.store, names, **options)
+        counts = opened.publish(names, **options)
     _print_counts(counts, as_json, _describe_publication)
 
 
@@ -536,13 +519,12 @@ def publish(state: CliContext, /, names: list[str], as_json: bool, **options: An
 def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the logs of the published tables. The datasets stay."""
     from kartothek_cube.core.store import open_blobs
-    from kartothek_cube.io import eager_cube
     from kartothek_cube.io_components.publication.delta_log import list_log
 
     blobs = open_blobs(state.store)
     published = [name for name in names if list_log(blobs, state.cube.ktk_dataset_uuid(name))]
     cli.confirm(f"Unpublish {', '.join(published)} of cube {state.prefix}?", yes or not published)
-    for name, count in eager_cube.unpublish_cube(state.cube, state.store, names).items():
+    for name, count in state.opened.unpublish(names).items():
         cli.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 
 
@@ -576,7 +558,7 @@ def history(
     Older states are kept until a cleanup with a shorter retention; --keep sets a number of states that each
     cleanup keeps.
     """
-    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io.opened_cube import OpenedCube
     from kartothek_cube.io_components.maintenance.cube_history import (
         describe_states,
         format_time,
@@ -587,7 +569,7 @@ def history(
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])
     if keep is not None:
-        eager_cube.keep_cube_history(state.cube, state.store, keep, names)
+        state.opened.keep_history(keep, names)
         kept = format_count(keep, "older state") if keep else "no older states"
         cli.echo(f"Keeping {kept} of {', '.join(names)} from now on.", err=True)
     if rollback is not None:
@@ -596,10 +578,10 @@ def history(
         chosen = names if is_selected else None
         check_rollback(state.any_cube, state.store, as_of, chosen)
         cli.confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
-        eager_cube.rollback_cube(state.any_cube, state.store, as_of, chosen)
+        OpenedCube(state.any_cube, state.store).rollback(as_of, chosen)
         cli.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
-    listed = eager_cube.list_cube_history(state.cube, state.store)
+    listed = state.opened.history()
     states = [
         entry for entry in listed if not is_selected or not entry.datasets or set(names) & set(entry.datasets)
     ]

@@ -13,44 +13,12 @@ A new kind of store is a subclass of `BlobStore`, whose factory users pass as a 
 it URLs, `register_driver` existing simplekv stores.
 """
 
+# ruff: noqa: F403 - this module only re-exports names
+
 from __future__ import annotations
 
-from kartothek_cube.core.store.blob_store import (
-    Blob,
-    BlobStore,
-    FlushError,
-    NoCompareAndSwapWarning,
-    PreconditionFailed,
-    StoreFactory,
-    StoreFactoryInput,
-    StoreInput,
-    Token,
-    check_key,
-    check_keys,
-    check_owned,
-    check_owned_keys,
-    check_prefix,
-    get_required,
-)
+from kartothek_cube.core.store import blob_store
+from kartothek_cube.core.store.blob_store import *
 from kartothek_cube.core.store.resolve import open_blobs, register_driver, register_scheme
 
-__all__ = (
-    "Blob",
-    "BlobStore",
-    "NoCompareAndSwapWarning",
-    "PreconditionFailed",
-    "FlushError",
-    "StoreFactory",
-    "StoreFactoryInput",
-    "StoreInput",
-    "Token",
-    "check_key",
-    "check_keys",
-    "check_owned",
-    "check_owned_keys",
-    "check_prefix",
-    "get_required",
-    "open_blobs",
-    "register_driver",
-    "register_scheme",
-)
+__all__ = (*blob_store.__all__, "open_blobs", "register_driver", "register_scheme")

@@ -19,6 +19,10 @@ from simplekv.contrib import VALID_NON_NUM_EXTENDED
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import EXTERNAL_INDEX_SUFFIX
 
+__all__ = ["Blob", "BlobStore", "FlushError", "NoCompareAndSwapWarning", "PreconditionFailed"]
+__all__ += ["StoreFactory", "StoreFactoryInput", "StoreInput", "Token"]
+__all__ += ["check_key", "check_keys", "check_owned", "check_owned_keys", "check_prefix", "get_required"]
+
 Data: TypeAlias = bytes | bytearray | memoryview
 """Content to put; a ``pyarrow.Buffer`` is accepted as well."""
 

@@ -6,8 +6,7 @@ Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any 
 ``resolve``           URL, factory or store -> store, factory or driver (`lazy_store`, `open_blobs`); driver
                       for all other kinds of stores, by simplekv's documented methods only
 ``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
-``object_url``        URLs of object stores, and their options
-``object_store``      driver and simplekv store for S3, Google Cloud Storage and Azure
+``object_store``      URLs, driver and simplekv store of S3, Google Cloud Storage and Azure
 
 A new kind of store is a subclass of `BlobStore`, whose factory users pass as a store. `register_scheme` gives
 it URLs, `register_driver` existing simplekv stores.

@@ -21,7 +21,7 @@ from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
-from kartothek_cube.core.store import blob_store, local, object_store, object_url
+from kartothek_cube.core.store import blob_store, local, object_store
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
@@ -511,4 +511,4 @@ register_driver(_is_directory, local.LocalBlobStore)
 register_driver(lambda store: type(store) is object_store.ObjectStore, lambda store: store.blobs)
 register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
-register_scheme(*object_url.SCHEMES, opener=object_store.open_url, check=object_url.parse_url)
+register_scheme(*object_store.SCHEMES, opener=object_store.open_url, check=object_store.parse_url)

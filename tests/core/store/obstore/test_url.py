@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store import object_url
+from kartothek_cube.core.store import object_store
 from kartothek_cube.core.store.object_store import ObjectStoreError
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 from tests.support.paths import ROOT
@@ -31,7 +31,7 @@ BLOB = CHINESE.format("https://", "blob")
     ],
 )
 def test_places(url, kind, bucket, prefix):
-    location = object_url.parse_url(url)
+    location = object_store.parse_url(url)
     assert (location.kind, location.bucket, location.prefix) == (kind, bucket, prefix)
 
 
@@ -48,12 +48,12 @@ def test_places(url, kind, bucket, prefix):
     ],
 )
 def test_options(query, config, client, retry):
-    assert object_url.settings(object_url.parse_url(f"s3://b?{query}")) == (config, client, retry)
+    assert object_store.settings(object_store.parse_url(f"s3://b?{query}")) == (config, client, retry)
 
 
 def test_polars_retries_as_often():
     query = "max_retries=0&retry_timeout=7&init_backoff=5ms&max_backoff=1s&backoff_base=1.5"
-    assert object_url.client_options(object_url.parse_url(f"gs://b?{query}")) == {
+    assert object_store.client_options(object_store.parse_url(f"gs://b?{query}")) == {
         "max_retries": 0,
         "retry_timeout_ms": 7000,
         "retry_init_backoff_ms": 5,
@@ -72,7 +72,7 @@ def test_polars_retries_as_often():
     ],
 )
 def test_names_of_obstore(url, expected):
-    assert object_url.settings(object_url.parse_url(url))[0] == expected
+    assert object_store.settings(object_store.parse_url(url))[0] == expected
 
 
 NO_PREFIX = "no prefix of keys: a key is made of .* no empty, '.' or '..' component"
@@ -132,7 +132,7 @@ SECRET = "hush/hush+hush"
 def test_secrets_are_not_shown(url):
     factory = lazy_store(url)
     assert isinstance(factory, UrlStoreFactory)
-    location = object_url.parse_url(url)
+    location = object_store.parse_url(url)
     assert "hush" not in f"{factory!r} {location!r} {location.url}"
     assert pickle.loads(pickle.dumps(location)) == location
 
@@ -172,8 +172,8 @@ VALUES |= {"checksum_algorithm": "sha256"}
 VALUES |= {"endpoint": LOCAL, "proxy_url": LOCAL, "max_retries": "1", "pool_max_idle_per_host": "4"}
 VALUES |= {"server_side_encryption": "AES256", "account_key": "c2VjcmV0"}
 VALUES |= {"sas_token": "sig=secret", "sas_key": "sig=secret", "service_account_key": json.dumps(ACCOUNT)}
-NO_TEXT = {object_url._FLAG: "false", object_url._DURATION: "2s"}
-ALL = [(kind, name) for kind, options in sorted(object_url._OPTIONS.items()) for name in sorted(options)]
+NO_TEXT = {object_store._FLAG: "false", object_store._DURATION: "2s"}
+ALL = [(kind, name) for kind, options in sorted(object_store._OPTIONS.items()) for name in sorted(options)]
 
 
 @pytest.mark.parametrize("kind, name", ALL)
@@ -184,7 +184,7 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
     account_file = tmp_path / "account.json"
     account_file.write_text(json.dumps(ACCOUNT))
     files = {"service_account": str(account_file), "application_credentials": str(account_file)}
-    value = (VALUES | files).get(name) or NO_TEXT.get(object_url._OPTIONS[kind][name].kind, "text")
+    value = (VALUES | files).get(name) or NO_TEXT.get(object_store._OPTIONS[kind][name].kind, "text")
     account = "account=acc&" if kind == "az" and name != "account" else ""
     ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
 

@@ -67,9 +67,10 @@ def check_call(
     # a parameter with two names is required by one of them, which the wrapped function does not know
     signature = inspect.signature(inspect.unwrap(function))
     for keyword in [keyword for keyword in kwargs if keyword not in signature.parameters]:
-        nearest = errors.nearest_names(keyword, list(signature.parameters)[len(args) :])
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{hint}")
+        possible = list(signature.parameters)[len(args) :]
+        nearest = errors.nearest_names(keyword, possible)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"available: {', '.join(possible)}"
+        raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}; {hint}")
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

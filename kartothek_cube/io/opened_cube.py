@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.consistency import column_types, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import check_names
+from kartothek_cube.core.errors import check_names, nearest_names
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.display import card, facts, table
@@ -475,10 +475,12 @@ class OpenedCube:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            remedy = "list(cube) has its columns, dir(cube) its methods"
+            nearest = nearest_names(name, dir(self))
+            remedy = f"did you mean {nearest[0]!r}? " if nearest else ""
+            remedy += "dir(cube) has its methods, cube.c its columns"
             if not name.startswith("_") and hasattr(LazyQuery, name):
                 remedy = f"a query has it, as in cube.query().{name}()"
-            raise AttributeError(f"A cube has no attribute {name!r}: {remedy}", name=name, obj=self)
+            raise AttributeError(f"A cube has no attribute {name!r}: {remedy}")
 
     def __getitem__(self, column: str) -> VirtualColumn:
         """Return a column of the cube, for conditions: ``cube["TEMP"] > 10``."""

@@ -140,7 +140,8 @@ def _check_cube_write(
     empty = sorted(name for name in new & set(results) if not len(results[name].labels))
     seed = plan.cube.seed_dataset
     if empty:
-        raise plan.abort_error(empty[0], ValueError(f"Cannot write empty datasets: {', '.join(empty)}"))
+        text = f"Cannot write empty datasets: {', '.join(empty)}. The first write of a dataset needs rows"
+        raise plan.abort_error(empty[0], ValueError(text))
     if plan.info.name == "build" and seed not in results:
         text = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
         raise plan.abort_error(seed, ValueError(text))

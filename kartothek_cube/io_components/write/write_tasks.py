@@ -253,9 +253,12 @@ def _not_a_frame(obj: Any) -> str:
     name = type(obj).__name__
     if name == "DataFrame":
         name += f" of {type(obj).__module__.partition('.')[0]}"
+    # of frames of Spark and dask, LazyFrames of Polars, datasets of Arrow, results of DuckDB
+    methods = ("toPandas", "compute", "collect", "to_table", "df")
+    method = next((method for method in methods if callable(getattr(obj, method, None))), None)
     return (
         "Expected a pandas.DataFrame or an Arrow table, a dict of names to these, or an iterable of them, "
-        f"but got {name}{'; call collect()' if name == 'LazyFrame' else ''}"
+        f"but got {name}{f'; call {method}()' if method else ''}"
     )
 
 
@@ -394,20 +397,20 @@ def _check_derived(spec: WriteSpec, transform: PartitionTransform, table: pa.Tab
 
 
 def check_index(spec: WriteSpec, frame: Any) -> None:
-    """Refuse a DataFrame that has columns of the cube in its index, which is not stored."""
+    """Refuse a DataFrame that has columns of the cube in its index, which is not stored; warn of others."""
     if not isinstance(frame, pd.DataFrame):
         return
-    cube = spec.cube
-    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    columns = {*keys, *spec.partition_on, *spec.types}.difference(map(ensure_string_type, frame.columns))
+    cube, columns = spec.cube, set(map(ensure_string_type, frame.columns))
     names = [ensure_string_type(name) for name in frame.index.names if name is not None]
-    dropped = [name for name in names if name in columns]
-    if dropped:
-        raise ValueError(
-            f"Dataset {spec.name!r}: {', '.join(dropped)} of the cube "
-            f"{'is' if len(dropped) == 1 else 'are'} in the index of the DataFrame, which is not stored; "
-            "call reset_index()"
-        )
+    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
+    known = {*keys, *spec.partition_on, *spec.types}
+    if dropped := [name for name in names if name not in columns]:
+        text = f"Dataset {spec.name!r}: the index of the DataFrame, {', '.join(dropped)}, is not stored; "
+        text += "reset_index() makes columns of it"
+        if known.isdisjoint(dropped):
+            CallerLine.find().warn(text)
+        else:
+            raise ValueError(text)
 
 
 def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -319,5 +320,7 @@ def test_a_merge_names_the_dimension_of_which_a_column_is_derived():
     api.build_cube(data, cube, store)
     with refuses(lambda: store, ValueError, "unknown column t; available: v, x. A merge may leave out"):
         api.merge_into_cube(data.drop(columns="t"), cube, store)
-    with refuses(lambda: store, TypeError, "but got LazyFrame; call collect()"):
-        api.append_to_cube(pl.from_pandas(data).lazy(), cube, store)
+    others = {"collect": pl.from_pandas(data).lazy(), "to_table": pads.dataset(pa.Table.from_pandas(data))}
+    for method, other in others.items():
+        with refuses(lambda: store, TypeError, f"but got {type(other).__name__}; call {method}()"):
+            api.append_to_cube(other, cube, store)

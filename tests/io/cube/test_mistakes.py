@@ -490,9 +490,7 @@ def test_key_types_of_new_datasets_are_checked_before_anything_is_written(store_
 def test_columns_in_the_index(built, index, write):
     with refuses(built, ValueError, "the index of the DataFrame, ", " is not stored; reset_index() makes"):
         write(MORE.set_index(index), CUBE, built)
-    with pytest.warns(
-        UserWarning, match="'seed': the index of the DataFrame, row, is not stored"
-    ):
+    with pytest.warns(UserWarning, match="'seed': the index of the DataFrame, row, is not stored"):
         write(MORE.rename_axis("row"), CUBE, built)
     assert len(api.query_cube(CUBE, built)[0]) == 6
 

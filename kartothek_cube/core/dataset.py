@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
@@ -58,6 +59,13 @@ class _Rendered(arguments.CopyMixin):
         naming.check_metadata_version(self.metadata_version)
         fields = self._render(IndexBase._to_inline, PartitionTable.to_json)
         return header.render_header(fields).encode("ascii")
+
+    def parsed_fields(self) -> dict[str, Any]:
+        """The content of a header in JSON as it is parsed, without partitions."""
+        fields = self._render(IndexBase._to_inline, len)
+        fields.pop("partitions", None)
+        parsed: dict[str, Any] = json.loads(json.dumps(fields))
+        return parsed
 
     def _render(
         self, inline: _Inline, render_partitions: Callable[[PartitionTable], Any] = PartitionTable.to_header

@@ -24,7 +24,14 @@ from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
+from kartothek_cube.core.dataset_files import (
+    HeaderBlob,
+    cache_header,
+    copy_json,
+    file_keys,
+    index_keys,
+    referenced_keys,
+)
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
@@ -329,6 +336,8 @@ def commit_state(
         key = base.header_key
         old = base.old.content if base.old is not None and base.old.key == key else None
         token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
+        if header is not source_header:
+            cache_header(HeaderBlob(key, header, header_store.header_format(key), token), new)
         if base.old is None:
             _confirm(blobs, base, new, needed)
         if replaces:

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, discover_datasets, query_cube_df, verify_cube
+from kartothek_cube.core import dataset_files
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.io.eager_cube import (
     append_to_cube,
@@ -61,6 +63,20 @@ def test_a_state_that_users_change_is_theirs(write, store_factory):
         after = append_to_cube(FRAME.assign(x=[8, 9]), CUBE, store_factory)
         assert "spoilt" not in after["seed"].metadata
         assert {*after["seed"].indices} == {"x", "v"}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_header_that_was_put_is_known_as_it_would_be_read(write, store_factory, monkeypatch):
+    """Not parsed again by this process, and not different from what another process reads."""
+    if write is not update:
+        build_cube(FRAME, CUBE, store_factory, metadata={"seed": {"days": (1, 2), "notes": {3: None}}})
+    uuid = "cube++seed" if write is None else write(store_factory).uuid
+    stored = dataset_files.read_header(uuid, open_blobs(store_factory))
+    expected = dataset_files._parse_header(stored, uuid)
+    monkeypatch.setattr(dataset_files, "_parse_header", None)
+    parsed = dataset_files.parse_header_shared(stored, uuid)
+    assert (parsed.header, list(parsed.header)) == (expected.header, list(expected.header))
+    assert parsed.partitions == expected.partitions
 
 
 def build_one_by_one(data, x, store):

@@ -559,11 +559,7 @@ def history(
     cleanup keeps.
     """
     from kartothek_cube.io.opened_cube import OpenedCube
-    from kartothek_cube.io_components.maintenance.cube_history import (
-        describe_states,
-        format_time,
-        format_versions,
-    )
+    from kartothek_cube.io_components.maintenance import cube_history
     from kartothek_cube.io_components.maintenance.rollback import check_rollback
 
     options = click.get_current_context().params
@@ -591,7 +587,7 @@ def history(
     if len(states) == 1:
         reason = "cleanups delete them, unless --retention or --keep say otherwise"
         cli.echo(f"There are no older states: {reason}.", err=True)
-    shown, rows = describe_states(states)
+    shown, rows = cube_history.describe_states(states)
     output.echo_cut(plain_text_table(shown, rows))
     for pin in listed.pins:
-        cli.echo(f"pinned until {format_time(pin.expires)}: {format_versions(pin.versions)}")
+        cli.echo(str(pin))

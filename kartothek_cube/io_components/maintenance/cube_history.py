@@ -71,6 +71,9 @@ class ReaderPin:
     #: when it stops to count unless it is renewed, UTC
     expires: datetime
 
+    def __str__(self) -> str:
+        return f"pinned until {format_time(self.expires)}: {format_versions(self.versions)}"
+
 
 class CubeHistory(Sequence[CubeState]):
     """The states of a cube, oldest first; by the id of a dataset, the states of that."""
@@ -103,8 +106,7 @@ class CubeHistory(Sequence[CubeState]):
 
     def __repr__(self) -> str:
         shown, rows = describe_states(self)
-        pins = [f"pinned until {format_time(p.expires)}: {format_versions(p.versions)}" for p in self.pins]
-        return "\n".join([display.plain_text_table(shown, rows), *pins])
+        return "\n".join([display.plain_text_table(shown, rows), *map(str, self.pins)])
 
     def to_frame(self) -> pd.DataFrame:
         """The states as a table."""

@@ -16,20 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display, kartothek_helpers
-from kartothek_cube.core import (
-    arguments,
-    arrow,
-    dataset_files,
-    errors,
-    evolution,
-    history,
-    pandas_conversion,
-    partition,
-)
+from kartothek_cube.core import arguments, arrow, dataset_files, errors, evolution, history, partition
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, load_snapshot, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -340,7 +332,7 @@ def _to_frame(cube: Cube, changes: Mapping[str, DatasetChanges], seed: DatasetMe
         tables.append(pa.table({"dataset": dataset, **columns, "change": change.kinds}))
     # integers keep their digits beside datasets without the column
     table = arrow.concat_promoted(tables).select(schema.names)
-    return pandas_conversion.to_pandas(table, dates_as_object=True)
+    return to_pandas(table, dates_as_object=True)
 
 
 _PRODUCER = "https://pypi.org/project/kartothek-cube"

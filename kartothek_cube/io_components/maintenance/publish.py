@@ -15,13 +15,8 @@ from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import (
-    choose_datasets,
-    discover_datasets,
-    discover_ktk_cube_dataset_ids,
-    load_states,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -153,14 +148,14 @@ class PublishDataset:
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
     """Uuids of the datasets of a cube that the user names, in the order of commit."""
-    existing, blobs = {*discover_datasets(cube, store)}, open_blobs(store)
-    for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs) - existing:
+    existing, blobs = {*discover.discover_datasets(cube, store)}, open_blobs(store)
+    for name in discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs) - existing:
         # the table of a dataset that a rollback has hidden has to lose its rows
         uuid = cube.ktk_dataset_uuid(name)
         record = operation.read_record(blobs, uuid)
         if record is not None and record.hidden and delta_log.list_log(blobs, uuid):
             existing.add(name)
-    names = choose_datasets(cube, datasets, existing)
+    names = discover.choose_datasets(cube, datasets, existing)
     return {name: cube.ktk_dataset_uuid(name) for name in cube.commit_order(names)}
 
 
@@ -350,7 +345,7 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     blobs = open_blobs(factory)
     plan = write.plan(factory)
     if plan.is_cube_write:
-        for name, problem in write.find_problems(plan, load_states(plan.cube.uuid_prefix, blobs)):
+        for name, problem in write.find_problems(plan, discover.load_states(plan.cube.uuid_prefix, blobs)):
             raise plan.abort_error(name, problem)
     check_staged_write(factory, write.changes)
     return write_commit.commit_datasets(plan, write.changes, blobs)

@@ -15,23 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import (
-    arguments,
-    arrow,
-    dataset_files,
-    errors,
-    factory,
-    history,
-    naming,
-    old_parquet,
-    pruning,
-)
+from kartothek_cube.core import arguments, arrow, dataset_files, errors, history, naming, old_parquet, pruning
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.evolution import ColumnMapping
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable, cells_of_names
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, schema_file_from_bytes, validate_compatible
@@ -846,7 +837,7 @@ def _finish(
     return Report(problems, checked)
 
 
-def verify_dataset_job(dataset: factory.DatasetFactory, *, deep: bool = True) -> Job[Report]:
+def verify_dataset_job(dataset: DatasetFactory, *, deep: bool = True) -> Job[Report]:
     """Check the files of a dataset, then its indices."""
     arguments.check_flag("deep", deep)
     uuid, store = dataset.dataset_uuid, dataset.store_factory

@@ -23,21 +23,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import (
-    arrow,
-    clock,
-    dataset_files,
-    errors,
-    header,
-    naming,
-    old_parquet,
-    partition,
-    tuning,
-)
+from kartothek_cube.core import arrow, clock, dataset_files, errors, naming, old_parquet, partition, tuning
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.evolution import ColumnMapping
+from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components import kernels, runtime, scan
@@ -485,7 +476,7 @@ def _actions(
     stats = [add.get("stats") for add in shown]
     metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], stats, now)
     protocol = _protocol(metadata["schemaString"], log)
-    record = header.parse_record(state.extra)
+    record = parse_record(state.extra)
     commit = {} if record is None else {"commit": record.commit}
     parameters = {"dataset": state.uuid, **commit, **table.digests}
     info = {"timestamp": now, "operation": delta_log.OPERATION, "operationParameters": parameters}

@@ -19,18 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kartothek_cube.core import errors, naming, old_parquet, tuning
-from kartothek_cube.core.arrow import (
-    cast_column,
-    cast_times,
-    convert_first,
-    has_zone,
-    parse_texts,
-    same_but_nulls,
-    storage_type,
-    with_far_times,
-    with_zone_of,
-)
+from kartothek_cube.core import arrow, errors, naming, old_parquet, tuning
 from kartothek_cube.core.store.resolve import redact_url
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
@@ -106,9 +95,9 @@ class ForeignTable:
             return pa.chunked_array([pa.nulls(len(rows), field.type)])
         try:
             # files of Delta tables may have times without the zone of the table, as those of 96 bits
-            column = column.cast(with_zone_of(column.type, field.type))
-            cast = partial(cast_column, column, column=field.name)
-            return convert_first(cast, field.type, with_far_times(field.type))
+            column = column.cast(arrow.with_zone_of(column.type, field.type))
+            cast = partial(arrow.cast_column, column, column=field.name)
+            return arrow.convert_first(cast, field.type, arrow.with_far_times(field.type))
         except (TypeError, ValueError) as error:
             raise errors.SchemaConflictError(
                 f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
@@ -310,18 +299,18 @@ def _unite_schemas(files: Iterable[tuple[str, pa.Schema, bool]]) -> pa.Schema:
             twice = next(name for name in schema.names if schema.names.count(name) > 1)
             raise errors.SchemaConflictError(f"Column {twice!r} is twice in {path}")
         for field in schema:
-            dtype = storage_type(field.type)
+            dtype = arrow.storage_type(field.type)
             if _PANDAS_INDEX.fullmatch(field.name) or (field.name in fields and not has_rows):
                 continue
             united, first = fields.get(field.name, (pa.field(field.name, dtype), path))
-            if has_zone(dtype) and has_zone(united.type) and dtype.tz != united.type.tz:
+            if arrow.has_zone(dtype) and arrow.has_zone(united.type) and dtype.tz != united.type.tz:
                 # files hold instants
                 united = united.with_type(pa.timestamp(united.type.unit, "UTC"))
                 dtype = pa.timestamp(dtype.unit, "UTC")
             if {_number_kind(united.type), _number_kind(dtype)} == {"integer", "float"}:
                 # pandas has floats for integers beside gaps; the cast of each file is exact
                 united, dtype = united.with_type(pa.float64()), pa.float64()
-            if same_but_nulls(united.type, dtype):
+            if arrow.same_but_nulls(united.type, dtype):
                 options = [pa.schema([pa.field(field.name, t)]) for t in (united.type, dtype)]
                 united = pa.unify_schemas(options, promote_options="permissive").field(0)
                 fields[field.name] = united, first
@@ -349,8 +338,8 @@ def _parse_directories(column: str, texts: Sequence[str | None], dtype: pa.DataT
     if dtype is None or pa.types.is_null(dtype):
         dtype = _infer_type(encoded.dictionary)
     try:
-        parse = partial(parse_texts, encoded.dictionary)
-        parsed = convert_first(parse, storage_type(dtype), with_far_times(dtype))
+        parse = partial(arrow.parse_texts, encoded.dictionary)
+        parsed = arrow.convert_first(parse, arrow.storage_type(dtype), arrow.with_far_times(dtype))
     except ValueError as error:
         raise ValueError(f"A directory of column {column!r} has no value of type {dtype}: {error}") from error
     return parsed.take(encoded.indices)
@@ -362,7 +351,7 @@ def _infer_type(texts: pa.StringArray) -> pa.DataType:
     for pattern, dtype in ((_INTEGER, pa.int64()), (_DATE, pa.date32()), *times):
         if len(texts) and all(map(pattern.fullmatch, texts.to_pylist())):
             with suppress(ValueError):  # such as 2024-02-30
-                parse_texts(texts, dtype)
+                arrow.parse_texts(texts, dtype)
                 return dtype
     return pa.string()
 
@@ -391,8 +380,8 @@ def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
     adds = pa.table(table.get_add_actions(flatten=True))
     values = {}
     for column in table.metadata().partition_columns:
-        dtype = storage_type(schema.field(column).type)
-        values[column] = cast_times(adds.column(f"partition.{column}").combine_chunks(), dtype)
+        dtype = arrow.storage_type(schema.field(column).type)
+        values[column] = arrow.cast_times(adds.column(f"partition.{column}").combine_chunks(), dtype)
     uri = urllib.parse.urlsplit(table.table_uri)
     root = os.path.realpath(urllib.parse.unquote(uri.path)) if uri.scheme in ("file", "") else None
     filesystem: fs.FileSystem = fs.LocalFileSystem()
@@ -411,7 +400,7 @@ def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
         real = None if root is None else _real_path(f"{root}/{relative}", root)
         own = {column: array.slice(i, 1) for column, array in values.items()}
         files.append(ForeignFile(relative, add["size_bytes"], real, own))
-    stored = pa.schema([(field.name, storage_type(field.type)) for field in schema])
+    stored = pa.schema([(field.name, arrow.storage_type(field.type)) for field in schema])
     snapshot = ForeignTable(description=description, schema=stored, is_immutable=True, filesystem=filesystem)
     return snapshot, sorted(files, key=lambda file: file.location)
 
@@ -611,7 +600,7 @@ def _open_iceberg(table: Any, snapshot_id: int | None) -> tuple[ForeignTable, li
             raise ValueError(f"{location} is no Parquet file, but {task.file.file_format.name}")
         path = table.io.local_path(location)
         files.append(_IcebergFile(location, task.file.file_size_in_bytes, path, task=task))
-    schema = pa.schema([(field.name, storage_type(field.type)) for field in projection.as_arrow()])
+    schema = pa.schema([(field.name, arrow.storage_type(field.type)) for field in projection.as_arrow()])
     description = f"Iceberg table {table.metadata_location} {number}"
     opened = _IcebergSnapshot(
         description=description, schema=schema, is_immutable=True, table=table, projection=projection

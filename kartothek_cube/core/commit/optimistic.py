@@ -24,14 +24,7 @@ from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import (
-    HeaderBlob,
-    cache_header,
-    copy_json,
-    file_keys,
-    index_keys,
-    referenced_keys,
-)
+from kartothek_cube.core.dataset_files import HeaderBlob, cache_header, copy_json, file_keys, referenced_keys
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
@@ -69,9 +62,9 @@ def commit(
                 raise ValueError(f"Partitions without entries for {index}") from None
             change = _add_entries(change, missing, read_index)
         except errors.MissingFileError as missing:
-            # a faster writer replaced this index, and a collection deleted it, before it was read here
+            # a faster writer replaced this file, and a collection deleted it, before it was read here
             state = DatasetMetadata.load_from_store(change.uuid, blobs, load_schema=False)
-            if missing.key in index_keys(state):
+            if missing.key in {*file_keys(state), *change.files}:
                 raise
         except errors.UnknownOutcomeError as unknown:
             if isinstance(unknown.__cause__, FlushError):

@@ -13,7 +13,7 @@ import attrs
 from kartothek_cube.core import errors, history, naming
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import ChangeSet
-from kartothek_cube.core.commit.header_store import missing_files
+from kartothek_cube.core.commit.header_store import check_files, missing_files
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.cube import Cube
@@ -344,11 +344,20 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     write, factory = _check_staged(staged), runtime.store_factory(store)
     blobs = open_blobs(factory)
     plan = write.plan(factory)
-    if plan.is_cube_write:
-        for name, problem in write.find_problems(plan, discover.load_states(plan.cube.uuid_prefix, blobs)):
-            raise plan.abort_error(name, problem)
-    check_staged_write(factory, write.changes)
-    return write_commit.commit_datasets(plan, write.changes, blobs)
+    try:
+        if plan.is_cube_write:
+            for name, problem in write.find_problems(
+                plan, discover.load_states(plan.cube.uuid_prefix, blobs)
+            ):
+                raise plan.abort_error(name, problem)
+        check_staged_write(factory, write.changes)
+        return write_commit.commit_datasets(plan, write.changes, blobs)
+    except errors.MissingFileError as error:
+        # a contract, or an index that was built since, needs the rows of the write
+        for change in write.changes.values():
+            if error.key in change.files:
+                check_files(blobs, change.uuid, change.files, set())
+        raise
 
 
 def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:

@@ -15,9 +15,9 @@ from kartothek_cube.core.cube.discover import discover_datasets, discover_datase
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, MultiTableCommitAborted
 from kartothek_cube.io import eager, eager_cube
 from kartothek_cube.io.arrow import dataset as open_dataset
-from tests.support.cubes import CUBE, HEADER, as_dict, frame, memory, snapshot
+from tests.support.cubes import CUBE, HEADER, as_dict, frame, memory, snapshot, unchanged
 from tests.support.dataset_facades import FACADES
-from tests.support.stores import FaultyStore, InjectedError
+from tests.support.stores import FaultyStore, InjectedError, Same
 
 SEED = frame(x=[0, 1], p=[0, 1], v=[10, 11])
 MORE = frame(x=[2, 3], p=[0, 1], v=[12, 13])
@@ -318,6 +318,15 @@ def test_what_is_discarded_or_collected_cannot_be_published(store, name, n_rows)
             with pytest.raises(errors.MissingFileError, match="or with a staged write that was discarded"):
                 rows(store, as_of=staged)
     discard_staged(staged, store)
+
+
+@pytest.mark.parametrize("mode", ["strict", "merge"])
+def test_nor_if_an_index_needs_its_rows(store, mode):
+    staged = stage(store, MORE if mode == "strict" else MORE[["x", "p"]].assign(w=1), schema_mode=mode)
+    eager.build_dataset_indices(store, "cube++seed", ["v"])
+    discard_staged(staged, store)
+    with unchanged(Same.of(store)), pytest.raises(ConcurrentWriteError, match="Files of this commit"):
+        publish_staged(staged, store)
 
 
 @pytest.mark.parametrize("name, n_files, x", [("append", 2, [0, 1, 2, 3]), ("remove", 1, [1])])

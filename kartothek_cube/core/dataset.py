@@ -340,10 +340,11 @@ class DatasetMetadataBase(_Rendered):
     def _load_indices(
         self, columns: Iterable[str], store: StoreInput | BlobStore, node: expressions.Node | None = None
     ) -> Self:
-        names, stored = list(columns), self.secondary_indices
-        explicit = {c: stored[c] for c in names if c in stored and not stored[c].loaded}
-        others = {*names}.difference(self.indices).intersection(pruning.statistics_columns(self.metadata))
-        has_statistics = bool(others) and pruning.STATISTICS in self.extra and not self.statistics
+        found = [(column, self.indices.get(column)) for column in columns]
+        explicit = {c: i for c, i in found if isinstance(i, ExplicitSecondaryIndex) and not i.loaded}
+        others = {column for column, index in found if index is None}
+        has_statistics = pruning.STATISTICS in self.extra and not self.statistics
+        has_statistics = has_statistics and not others.isdisjoint(pruning.statistics_columns(self.metadata))
         if not (explicit or has_statistics):
             return self
         blobs = open_blobs(store)

@@ -129,10 +129,10 @@ def _bind_integer(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | Non
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         return None
     number = int(value)
-    low, high = _bounds(wide)
-    if low <= number <= high:
+    try:
         return pa.scalar(number, wide)
-    return pa.scalar(decimal.Decimal(max(-_CLAMP, min(_CLAMP, number))), _BEYOND)
+    except OverflowError:
+        return pa.scalar(decimal.Decimal(max(-_CLAMP, min(_CLAMP, number))), _BEYOND)
 
 
 def _bind_string(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:

@@ -184,10 +184,6 @@ class IndexColumns:
         is_match[self.codes[mask if is_single else np.repeat(mask, np.diff(self.offsets))]] = True
         return self.labels.filter(pa.array(is_match))
 
-    def positions_matching(self, mask: arrow.Mask, table: PartitionTable) -> arrow.Mask:
-        """Mask of the partitions of a dataset with a value where the mask is true."""
-        return arrow.to_numpy(pc.is_in(table.labels, value_set=self.labels_matching(mask)))
-
     def positions(self, table: PartitionTable) -> arrow.Ints:
         """Position in a dataset of each entry's partition, -1 for unknown ones."""
         positions: arrow.Ints = table.positions(self.labels)[self.codes]

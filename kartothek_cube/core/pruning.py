@@ -59,11 +59,12 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
         return expressions.literal_mask(dataset.key_columns()[column], op, value, column)
     index = dataset.indices.get(column)
     if index is not None and index.columns_data is not None:
-        value_mask = index.mask(op, value)
+        values = index.columns_data.values
+        bound = expressions.bind_literal(values.type, op, value, column)
         # nulls are not indexed: any partition may hold some
-        bound = expressions.bind_literal(index.columns_data.values.type, op, value, column)
         if isinstance(index, PartitionIndex) or not (bound.kind == "null" or bound.or_null):
-            return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
+            labels = index.columns_data.labels_matching(to_numpy(expressions.mask_of(values, bound)))
+            return pc.is_in(dataset.partition_table.labels, value_set=labels)
     if index is None and column in dataset.statistics:
         return statistics_mask(dataset.statistics[column], op, value, column)
     return pa.repeat(True, len(dataset.partition_table))

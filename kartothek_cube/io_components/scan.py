@@ -377,8 +377,9 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
     if scan.where is not None or scan.scan.cells or scan.scan.rows is not None:
         rows = rows.rechunk()
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
-    types = pa.schema([scan.types.field(column) for column in scan.columns])
-    table = table if table.schema.equals(types) else table.cast(types)
+    types = [scan.types.field(column).type for column in scan.columns]
+    others = {i: table.column(i).cast(t) for i, t in enumerate(types) if not table.field(i).type.equals(t)}
+    table = arrow.replace_columns(table, others)
     table = pandas_conversion.from_file(table.replace_schema_metadata(scan.metadata), scan.scan.schema)
     return FileRows(table if numbers_of_rows is None else _append_numbers(table, numbers_of_rows), lengths)
 
@@ -555,8 +556,8 @@ def _translate(types: pa.Schema, node: expressions.Node) -> polars.Expr:
     if isinstance(node, tuple):
         return _translate_literal(types, node)
     operands = [_translate(types, operand) for operand in node.operands]
-    if not operands:
-        return polars.lit(isinstance(node, expressions.AllOf))
+    if len(operands) < 2:
+        return operands[0] if operands else polars.lit(isinstance(node, expressions.AllOf))
     # operators would be a chain, for which Polars needs time by the square of its length
     combine = polars.all_horizontal if isinstance(node, expressions.AllOf) else polars.any_horizontal
     return combine(operands)

@@ -184,9 +184,7 @@ def _run_blocks(context: ScanContext, task: ScanTask, *, trust_names: bool = Tru
     blobs = context.open_store()
     datasets = task.files(context)
     if not trust_names:
-        scans = [attrs.evolve(files.scan, trusts_names=False) for files in datasets]
-        pairs = zip(datasets, scans, strict=True)
-        datasets = tuple([attrs.evolve(files, scan=scan) for files, scan in pairs])
+        datasets = tuple([attrs.evolve(f, scan=attrs.evolve(f.scan, trusts_names=False)) for f in datasets])
     if not len(datasets[0]):
         return []
     aligned = [files for files in datasets if files.aligned]
@@ -346,17 +344,10 @@ def _check_cells(expected: RowBatch, rows: RowBatch) -> None:
     is_read = np.isin(expected.row_partition_ids(), rows.partition_ids)
     expected = expected if is_read.all() else expected.filter(is_read)
     names = [*rows.scan.dimensions, ROW_NUMBER]
-    pairs = zip(expected.columns(names), rows.columns(names), strict=True)
-    if len(expected) != len(rows) or not all(_are_equal(x, y) for x, y in pairs):
+    # of maybe different widths or units
+    pairs = map(kernels.unify_types, expected.columns(names), rows.columns(names))
+    if len(expected) != len(rows) or not all(x.equals(y) for x, y in pairs):
         raise _OtherCellsError
-
-
-def _are_equal(x: pa.ChunkedArray, y: pa.ChunkedArray) -> bool:
-    """Whether values of columns of maybe different widths or units are equal."""
-    try:
-        return bool(x.equals(y if x.type == y.type else y.cast(x.type)))
-    except pa.ArrowInvalid:
-        return False
 
 
 def _with_positions(files: ScanFiles, n_rows: Ints, read: FileRows) -> pa.Table:
@@ -517,9 +508,10 @@ class RowBatch:
 
     def combine_chunks(self, columns: Iterable[str]) -> RowBatch:
         """The rows with one chunk per column: each comparison would copy them otherwise."""
-        positions = [self.table.column_names.index(column) for column in columns]
-        single = {position: kernels.to_single_array(self.table.column(position)) for position in positions}
-        return attrs.evolve(self, table=arrow.replace_columns(self.table, single))
+        positions = map(self.table.column_names.index, columns)
+        chunked = {i: column for i in positions if (column := self.table.column(i)).num_chunks != 1}
+        single = {position: kernels.to_single_array(column) for position, column in chunked.items()}
+        return attrs.evolve(self, table=arrow.replace_columns(self.table, single)) if single else self
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""

@@ -70,7 +70,7 @@ def test_limit_stops_reading(ok, monkeypatch):
     n_files, run_task = [], executor.run_task
 
     def spy(context, task, *args):
-        n_files.append(len(task.names[0][0]))
+        n_files.append(len(task.scanned[0]))
         return run_task(context, task, *args)
 
     monkeypatch.setattr(executor, "run_task", spy)

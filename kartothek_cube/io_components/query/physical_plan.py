@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -34,8 +34,6 @@ from kartothek_cube.io_components.scan import estimate_bytes, file_widths, read_
 #: conjunction of (column, operator, value)
 Predicates: TypeAlias = tuple[tuple[str, str, Any], ...]
 Group: TypeAlias = tuple[Any, ...]
-#: partition labels, storage keys if they do not follow from the labels, and physical partitions
-_Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None, tuple[int, ...]]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -172,36 +170,54 @@ class ScanFiles:
             return None
         return cells_of_names(self.labels)
 
+    def names(self) -> _FileNames:
+        """The files, without what other processes make of the names."""
+        is_derived = self.keys == self.scan.derive_keys(self.labels)
+        return _FileNames(self.labels, None if is_derived else self.keys, tuple(self.partition_ids.tolist()))
+
+
+class _FileNames(NamedTuple):
+    """What a task that is sent to another process says about its files."""
+
+    labels: tuple[str, ...]
+    #: storage keys, if they do not follow from the labels
+    keys: tuple[str, ...] | None
+    #: physical partitions
+    ids: tuple[int, ...]
+
+    def to_files(self, scan: DatasetScan, seed_alignment: tuple[str, ...]) -> ScanFiles:
+        """The files of a scan; the values of their partition keys are decoded from the labels."""
+        labels, keys, ids = self
+        partitions = PartitionTable.from_labels(scan.uuid, scan.table, pa.array(labels, pa.string()))
+        partition_keys = partitions.keys(list(scan.partition_keys), scan.schema)
+        keys = scan.derive_keys(labels) if keys is None else keys
+        aligned = scan.alignment == seed_alignment
+        return ScanFiles(scan, labels, keys, partition_keys, np.array(ids, np.int64), aligned)
+
+
+def _names_of(scanned: Iterable[ScanFiles | _FileNames]) -> tuple[_FileNames, ...]:
+    return tuple([each.names() if isinstance(each, ScanFiles) else each for each in scanned])
+
 
 @attrs.frozen
 class ScanTask:
     """Task of a query; tasks are independent of each other."""
 
-    #: per scan of the context
-    names: tuple[_Names, ...]
+    #: per scan of the context; names only if the task was sent to another process, where it stays small
+    scanned: tuple[ScanFiles | _FileNames, ...] = attrs.field(eq=_names_of)
     #: values of the ``partition_by`` columns, one tuple per table of the result; None for one table
     groups: tuple[Group, ...] | None = None
     #: predicate on the ``partition_by`` columns of all rows, if the task makes only some of the groups
     predicates: Predicates = ()
-    #: per scan of the context, for tasks run by the process that planned them
-    cached_files: tuple[ScanFiles, ...] | None = attrs.field(default=None, eq=False, repr=False)
 
     def __reduce__(self) -> tuple[type[ScanTask], tuple[Any, ...]]:
-        # a task sent to another process stays small: it decodes the partition keys from the labels again
-        return ScanTask, (self.names, self.groups, self.predicates)
+        return ScanTask, (_names_of(self.scanned), self.groups, self.predicates)
 
     def files(self, context: ScanContext) -> tuple[ScanFiles, ...]:
         """Files of each scan, the seed first, without those that match no partition of the seed."""
-        if self.cached_files is not None:
-            return self.cached_files
-        files = []
-        for scan, (labels, keys, ids) in zip(context.scans, self.names, strict=True):
-            partitions = PartitionTable.from_labels(scan.uuid, scan.table, pa.array(labels, pa.string()))
-            partition_keys = partitions.keys(list(scan.partition_keys), scan.schema)
-            keys = scan.derive_keys(labels) if keys is None else keys
-            aligned = scan.alignment == context.scans[0].alignment
-            files.append(ScanFiles(scan, labels, keys, partition_keys, np.array(ids, np.int64), aligned))
-        return tuple(files)
+        alignment = context.scans[0].alignment
+        pairs = zip(context.scans, self.scanned, strict=True)
+        return tuple([f if isinstance(f, ScanFiles) else f.to_files(scan, alignment) for scan, f in pairs])
 
 
 @attrs.frozen(eq=False)
@@ -338,17 +354,14 @@ class PhysicalPlan:
 
     def _task(self, partitions: Ints, groups: tuple[Group, ...] | None) -> ScanTask:
         files = tuple([files.of_partitions(partitions) for files in self.files])
-        names, predicates = [], []
-        for part, own in zip(files, self.files, strict=True):
-            keys = None if own.has_derived_keys else part.keys
-            names.append((part.labels, keys, tuple(part.partition_ids.tolist())))
+        predicates = []
         # nothing for all groups, where it would drop no row
         if groups and (len(groups) == 1 or len(groups) < len(self.groups or ())):
             for column, values in zip(self.context.partition_by, zip(*groups, strict=True), strict=True):
                 distinct = tuple(dict.fromkeys(values))
                 is_one = len(distinct) == 1
                 predicates.append((column, "==", distinct[0]) if is_one else (column, "in", distinct))
-        return ScanTask(tuple(names), groups, tuple(predicates), files)
+        return ScanTask(files, groups, tuple(predicates))
 
 
 def split_into_tasks(
@@ -419,8 +432,8 @@ def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tup
     used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
     output = pa.schema([context.output.field(name) for name in names])
     projected = attrs.evolve(context, scans=tuple([scans[number] for number in used]), output=output)
-    files = task.cached_files and tuple([attrs.evolve(task.cached_files[n], scan=scans[n]) for n in used])
-    return projected, attrs.evolve(task, names=tuple([task.names[n] for n in used]), cached_files=files)
+    files = task.files(context)
+    return projected, attrs.evolve(task, scanned=tuple([attrs.evolve(files[n], scan=scans[n]) for n in used]))
 
 
 def plan_query(query: QueryCube[StoreT], snapshot: discover.CubeSnapshot | None = None) -> PhysicalPlan:
@@ -625,8 +638,10 @@ def _prune_partitions(
     restricted = expressions.columns_of(node)
     # the index of 20 M values in one file takes 2.2 s to load, and the scan of that file 0.26
     pruning = restricted if len(dataset.partition_table) > 1 else set()
-    if columns or pruning:
-        dataset = dataset.load_indices(columns, blobs).load_indices(pruning, blobs, node)
+    if columns:
+        dataset = dataset.load_indices(columns, blobs)
+    if pruning:
+        dataset = dataset.load_indices(pruning, blobs, node)
     positions = select_partitions(dataset, node)
     # all versions of a cell agree on these columns
     stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}

@@ -784,6 +784,13 @@ def test_a_damaged_log_stops_a_cleanup(published, path):
     assert files_below(path) == set()
 
 
+def test_a_damaged_checkpoint_stops_a_cleanup(published, path):
+    parts = {name: [{"size": 1}] for name in ("add", "metaData", "protocol")}
+    pq.write_table(pa.table(parts), path / "cube++seed/_delta_log" / f"{0:020d}.checkpoint.parquet")
+    with pytest.raises(CorruptDatasetError, match="no checkpoint of a Delta log; unpublish the dataset"):
+        api.cleanup_cube(CUBE, published)
+
+
 # publication by commits -----------------------------------------------------------------------------
 
 PUBLISHED = {"kartothek_cube_publish": "delta"}

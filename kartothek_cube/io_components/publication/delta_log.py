@@ -143,7 +143,7 @@ def version_key(uuid: str, version: int, suffix: str = "json") -> str:
 def _read_version(blobs: BlobStore, key: str) -> list[Action]:
     try:
         actions = [json.loads(line) for line in get_required(blobs, key).splitlines() if line.strip()]
-        if all(_is_action(action) for action in actions):
+        if all(map(_is_action, actions)):
             return actions
     except ValueError:
         pass
@@ -332,9 +332,12 @@ def _read_checkpoint(blobs: BlobStore, key: str) -> list[Action]:
     except (pa.ArrowException, OSError) as error:
         reason = f"the checkpoint of the Delta log is not readable ({error}); {_REMEDY}"
         raise CorruptDatasetError(key, reason) from error
-    actions = [(name, part) for row in rows for name, part in row.items() if part is not None]
+    parts = [(name, part) for row in rows for name, part in row.items() if part is not None]
     # fields without a value are null there
-    return [{name: {f: value for f, value in part.items() if value is not None}} for name, part in actions]
+    actions = [{name: {f: value for f, value in part.items() if value is not None}} for name, part in parts]
+    if not all(map(_is_action, actions)):
+        raise CorruptDatasetError(key, f"it is no checkpoint of a Delta log; {_REMEDY}")
+    return actions
 
 
 # -- types --------------------------------------------------------------------------------------------------

@@ -47,8 +47,10 @@ class ForeignFile:
     size_bytes: int
     #: path, if the file is a local one
     path: str | None
-    #: values of columns that are not in the file, as arrays of length 1
+    #: values of the columns of directories and partitions, as arrays of length 1
     values: Mapping[str, pa.Array] = attrs.field(factory=dict)
+    #: of pyiceberg, which reads the file
+    task: Any = None
 
 
 @attrs.frozen(kw_only=True)
@@ -97,12 +99,18 @@ class ForeignTable:
             # files of Delta tables may have times without the zone of the table, as those of 96 bits
             column = column.cast(arrow.with_zone_of(column.type, field.type))
             cast = partial(arrow.cast_column, column, column=field.name)
-            return arrow.convert_first(cast, field.type, arrow.with_far_times(field.type))
+            column = arrow.convert_first(cast, field.type, arrow.with_far_times(field.type))
         except (TypeError, ValueError) as error:
             raise errors.SchemaConflictError(
                 f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
                 f"{field.type}: {error}"
             ) from error
+        given = file.values.get(field.name)
+        if given is not None and not column.unique().equals(given.cast(column.type)):
+            # which of the two a reader shows depends on its engine
+            text = f"has other values than {given[0].as_py()!r}, the one of its directory"
+            raise ValueError(f"Column {field.name!r} of {file.location} {text}")
+        return column
 
 
 def open_table(
@@ -223,7 +231,6 @@ def _open_directory(
         raise ValueError(f"No directory of {location} has a value of column {', '.join(unknown)}")
     threads = available_cores() if is_local else tuning.REMOTE_REQUESTS
     read = list(ordered_map(partial(_read_schema, filesystem), paths, threads))
-    schemas = [schema for schema, _ in read]
     # files without rows, whose writers often know no types, come last
     order = sorted(range(len(paths)), key=lambda i: not read[i][1])
     schema = _unite_schemas([(paths[i], *read[i]) for i in order])
@@ -234,9 +241,8 @@ def _open_directory(
         parsed[key] = _parse_directories(key, [own[key] for own in texts], dtype)
     schema = pa.schema([*schema, *(pa.field(key, parsed[key].type) for key in keys if key not in stored)])
     files = []
-    for i, ((info, _), own) in enumerate(zip(listed, schemas, strict=True)):
-        in_file = {*own.names}
-        values = {key: parsed[key].slice(i, 1) for key in keys if key not in in_file}
+    for i, (info, _) in enumerate(listed):
+        values = {key: parsed[key].slice(i, 1) for key in keys}
         files.append(ForeignFile(info.path, info.size, info.path if is_local else None, values))
     table = ForeignTable(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
     return table, files
@@ -280,7 +286,10 @@ def _read_schema(filesystem: fs.FileSystem, path: str) -> tuple[pa.Schema, bool]
         with filesystem.open_input_file(path) as file:
             parquet = pq.ParquetFile(file)
             return schema_of_file(parquet), parquet.metadata.num_rows > 0
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        # of Arrow: its message does not name the file
         raise ValueError(
             f"{path} is no Parquet file ({error}); only files whose names begin with . or _ are ignored"
         ) from error
@@ -307,7 +316,8 @@ def _unite_schemas(files: Iterable[tuple[str, pa.Schema, bool]]) -> pa.Schema:
                 # files hold instants
                 united = united.with_type(pa.timestamp(united.type.unit, "UTC"))
                 dtype = pa.timestamp(dtype.unit, "UTC")
-            if {_number_kind(united.type), _number_kind(dtype)} == {"integer", "float"}:
+            pair = united.type, dtype
+            if any(map(pa.types.is_integer, pair)) and any(map(pa.types.is_floating, pair)):
                 # pandas has floats for integers beside gaps; the cast of each file is exact
                 united, dtype = united.with_type(pa.float64()), pa.float64()
             if arrow.same_but_nulls(united.type, dtype):
@@ -319,12 +329,6 @@ def _unite_schemas(files: Iterable[tuple[str, pa.Schema, bool]]) -> pa.Schema:
                 f"Column {field.name!r} is {united.type} in {first} but {dtype} in {path}"
             )
     return pa.schema([field for field, _ in fields.values()])
-
-
-def _number_kind(dtype: pa.DataType) -> str:
-    if pa.types.is_integer(dtype):
-        return "integer"
-    return "float" if pa.types.is_floating(dtype) else ""
 
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -488,11 +492,6 @@ def _check_delta_features(table: Any, description: str) -> None:
 # -- Iceberg -----------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class _IcebergFile(ForeignFile):
-    task: Any = attrs.field(kw_only=True)
-
-
 @attrs.frozen(kw_only=True)
 class _IcebergSnapshot(ForeignTable):
     """Snapshot of an Iceberg table."""
@@ -507,7 +506,6 @@ class _IcebergSnapshot(ForeignTable):
             return pa.BufferReader(stream.read())
 
     def has_columns(self, file: ForeignFile, schema: pa.Schema) -> bool:
-        assert isinstance(file, _IcebergFile)
         # names may have been swapped since the file was written: only the ids identify columns
         ids = {field.name: int((field.metadata or {}).get(b"PARQUET:field_id", -1)) for field in schema}
         expected = {field.name: field.field_id for field in self.projection.fields}
@@ -516,7 +514,6 @@ class _IcebergSnapshot(ForeignTable):
     def read(
         self, file: ForeignFile, parquet: pq.ParquetFile, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        assert isinstance(file, _IcebergFile)
         if self.has_columns(file, parquet.schema_arrow):
             return super().read(file, parquet, columns)
         from pyiceberg.expressions import AlwaysTrue
@@ -599,7 +596,7 @@ def _open_iceberg(table: Any, snapshot_id: int | None) -> tuple[ForeignTable, li
         if str(task.file.file_format.name) != "PARQUET":
             raise ValueError(f"{location} is no Parquet file, but {task.file.file_format.name}")
         path = table.io.local_path(location)
-        files.append(_IcebergFile(location, task.file.file_size_in_bytes, path, task=task))
+        files.append(ForeignFile(location, task.file.file_size_in_bytes, path, task=task))
     schema = pa.schema([(field.name, arrow.storage_type(field.type)) for field in projection.as_arrow()])
     description = f"Iceberg table {table.metadata_location} {number}"
     opened = _IcebergSnapshot(

@@ -574,6 +574,8 @@ def test_directories_that_are_none(tmp_path):
     refuse_adoption(mixed, r"directories of COUNTRY, but .*README.txt in those of no column", ValueError)
     (mixed / "README.txt").rename(mixed / "COUNTRY=DE" / "README.txt")
     refuse_adoption(mixed, r"README\.txt is no Parquet file", ValueError)
+    (mixed / "COUNTRY=DE" / "README.txt").write_bytes(b"PAR1" + bytes([255] * 8) + b"\x08\0\0\0PAR1")
+    refuse_adoption(mixed, r"README\.txt is no Parquet file", ValueError)
 
 
 SHOP_TWICE = pa.table([[1], [2], [3]], ["SHOP", "QTY", "QTY"])
@@ -588,8 +590,16 @@ NANOSECONDS = change(DAY=pa.array(range(1, 13), pa.timestamp("ns")))
         ("COUNTRY=%FC/0.parquet", SALES, "percent-encoded UTF-8"),
         ("KIND=x/KIND=y/0.parquet", change(KIND=None), "Column 'KIND' is twice in the directories of"),
         ("KIND=x/%4bIND=x/0.parquet", change(KIND=None), "Column 'KIND' is twice in the directories of"),
+        ("COUNTRY=XX/0.parquet", SALES, "^Column 'COUNTRY' of .* other values than 'XX', the one of its dir"),
     ],
-    ids=["column twice", "nanoseconds", "Latin-1", "directory twice", "directory twice in two spellings"],
+    ids=[
+        "column twice",
+        "nanoseconds",
+        "Latin-1",
+        "dir twice",
+        "dir twice in two spellings",
+        "dir of others",
+    ],
 )
 def test_files_and_names_of_directories_that_are_refused(tmp_path, name, table, text):
     file = put(table, tmp_path / name)

@@ -12,7 +12,6 @@ from typing import Any, cast
 import click
 
 from kartothek_cube.cli import context
-from kartothek_cube.cli.context import usage_error
 from kartothek_cube.core.errors import unknown_names
 
 _HELP = ("-h", "--help")
@@ -84,7 +83,7 @@ class CubeCli(click.Group):
         is_statement = cube == "sql" and not is_alone and command_args[0] not in _MODULES
         if cube in _MODULES and cube not in _OF_STORES and is_alone and not ctx.resilient_parsing:
             if set(_HELP).isdisjoint(command_args):
-                usage_error(f"Missing cube or command: {ctx.command_path} CUBE {cube}")
+                context.usage_error(f"Missing cube or command: {ctx.command_path} CUBE {cube}")
             # the help of a command needs no cube
             return super().parse_args(ctx, ["CUBE", str(cube), *_HELP[:1]])
         if (cube in _OF_STORES and is_alone) or is_statement:
@@ -104,8 +103,8 @@ class CubeCli(click.Group):
         name, cube = args[0], ctx.params.get("cube")
         if name not in _MODULES and not ctx.resilient_parsing:
             if cube in _MODULES:
-                usage_error(f"The cube must precede the command: {ctx.command_path} {name} {cube}")
-            usage_error(unknown_names("command", [name], _MODULES))
+                context.usage_error(f"The cube must precede the command: {ctx.command_path} {name} {cube}")
+            context.usage_error(unknown_names("command", [name], _MODULES))
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -173,6 +172,6 @@ def cli(ctx: click.Context, /, cube: str, **options: Any) -> None:
     if context.is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
             masked = context.mask_store(cube)
-            usage_error(f"{masked} is a store: pass it by --store, and the cube before the command")
+            context.usage_error(f"{masked} is a store: pass it by --store, and the cube before the command")
         options["store_name"], cube = cube, ""
     ctx.obj = context.CliContext(**options, prefix=cube)

@@ -342,7 +342,9 @@ def replace_file(path: str) -> Iterator[BinaryIO]:
         usage_error("The output file has no name")
     # pipes and devices cannot be replaced
     is_file = os.path.isfile(path) or not os.path.exists(path)
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp" if is_file else path
+    # a link stays one
+    target = os.path.realpath(path) if is_file else path
+    temporary = f"{target}.{uuid.uuid4().hex}.tmp" if is_file else path
     try:
         # not a with statement: OSErrors of the caller must not be reported as errors of the file
         file = open(temporary, "wb")  # noqa: SIM115
@@ -350,9 +352,12 @@ def replace_file(path: str) -> Iterator[BinaryIO]:
         usage_error(f"Cannot write {path}: {error.strerror}")
     try:
         with file:
+            if os.path.isfile(target):
+                # before the first row: others may have no permission to read them
+                shutil.copymode(target, temporary)
             yield file
         if is_file:
-            os.replace(temporary, path)
+            os.replace(temporary, target)
     except BaseException:
         if is_file:
             with suppress(OSError):

@@ -106,6 +106,16 @@ def test_a_terminated_command_keeps_the_file(call, tmp_path, command, monkeypatc
     assert {found.name for found in tmp_path.iterdir()} == {"a.csv", "skv.yml", "store"}
 
 
+def test_a_replaced_file_keeps_its_permissions_and_a_link_stays_one(ok, tmp_path):
+    path, link = tmp_path / "private.csv", tmp_path / "link.csv"
+    path.write_text("before")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    ok("cube", "query", "--to", str(link))
+    assert link.is_symlink() and path.read_text() != "before"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def write(form: str, table: pa.Table) -> str:
     sink = io.BytesIO()
     FORMATS[form](sink, table.schema, [table])

@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -27,6 +26,7 @@ from urllib.request import Request, urlopen
 
 from simplekv import KeyValueStore, UrlMixin
 
+from kartothek_cube.core.errors import nearest_names
 from kartothek_cube.core.store import blob_store
 
 # -- URLs ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def _parse_query(kind: str, query: str) -> dict[str, str]:
     for option in filter(None, query.split("&")):
         name, equals, value = option.partition("=")
         if name not in known:
-            close = get_close_matches(name.lower(), known, n=1)
+            close = nearest_names(name, known)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             # a secret with an unescaped & looks like an option
             shown = repr(name) if re.fullmatch(r"[A-Za-z_]{1,40}", name) and equals else "(not shown)"
@@ -333,18 +333,16 @@ def load_library(kind: str) -> ObstoreModules:
     with state.lock:
         if state.library is None:
             try:
-                state.library = _load_second_copy() if state.forked else _import_library()
+                names = ("obstore", "obstore.store", "obstore.exceptions")
+                modules = _load_second_copy() if state.forked else map(importlib.import_module, names)
+                state.library = ObstoreModules(*modules)
             except ModuleNotFoundError:
                 message = f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'"
                 raise ModuleNotFoundError(message, name="obstore") from None
         return state.library
 
 
-def _import_library() -> ObstoreModules:
-    return ObstoreModules(*map(importlib.import_module, ("obstore", "obstore.store", "obstore.exceptions")))
-
-
-def _load_second_copy() -> ObstoreModules:
+def _load_second_copy() -> tuple[Any, ...]:
     """Load obstore a second time, from a copy of its extension module in memory."""
     # obstore's runtime is global to its extension module. A fork does not copy the runtime's threads, and new
     # clients do not start new ones: their requests would wait forever. A second copy has its own runtime.
@@ -363,7 +361,7 @@ def _load_second_copy() -> ObstoreModules:
         loader = ExtensionFileLoader(name, f"/proc/self/fd/{file.fileno()}")
         copy = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))  # type: ignore[arg-type]
         loader.exec_module(copy)
-    return ObstoreModules(copy, copy._store, copy.exceptions)
+    return copy, copy._store, copy.exceptions
 
 
 def _read_environment() -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -20,7 +19,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
-from kartothek_cube.core.errors import check_names
+from kartothek_cube.core.errors import check_names, nearest_names
 from kartothek_cube.core.store import blob_store, local, object_store
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
@@ -446,7 +445,7 @@ def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[st
     scheme, separator, _ = url.partition("://")
     if separator and scheme.lower() in _REGISTRY:
         return _REGISTRY[scheme.lower()]
-    close = get_close_matches(scheme.lower(), _REGISTRY, n=1)
+    close = nearest_names(scheme, _REGISTRY)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     if not separator and ":" not in url and url:
         hint += f" (is it a directory? ./{url})"

@@ -346,9 +346,8 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     plan = write.plan(factory)
     try:
         if plan.is_cube_write:
-            for name, problem in write.find_problems(
-                plan, discover.load_states(plan.cube.uuid_prefix, blobs)
-            ):
+            states = discover.load_states(plan.cube.uuid_prefix, blobs)
+            for name, problem in write.find_problems(plan, states):
                 raise plan.abort_error(name, problem)
         check_staged_write(factory, write.changes)
         return write_commit.commit_datasets(plan, write.changes, blobs)

@@ -28,11 +28,6 @@ ColumnTypes: TypeAlias = Mapping[str, arrow.TypeInput]
 """Column to type: a type of Arrow, pandas, NumPy or Python, or its name (``"float64"``)."""
 
 
-def evolution_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of the metadata of a dataset for its evolution."""
-    return {EVOLUTION: metadata[EVOLUTION]} if EVOLUTION in metadata else {}
-
-
 @attrs.frozen
 class EvolvedColumn:
     """Name and type of a column in files that were written before a change."""

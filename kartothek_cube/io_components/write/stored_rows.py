@@ -204,13 +204,6 @@ class _Files(StoredRows):
 
     files: PartitionTable = attrs.field(kw_only=True)
 
-    @classmethod
-    def added_by(cls, change: ChangeSet, store: StoreFactory, cube: Cube, name: str) -> Self:
-        """Those that a change adds."""
-        keys, schema = tuple(change.partition_keys or ()), change.schema
-        spec = WriteSpec(store, change.uuid, change.table, keys, name=name, cube=cube)
-        return cls(spec, pa.schema([]) if schema is None else schema.internal(), files=change.added)
-
     def blocks(self) -> Iterator[_Files]:
         """Files of some whole physical partitions at a time."""
         partitions = list(positions_by_text(self.folders(self.files)).values())
@@ -231,39 +224,32 @@ class _Files(StoredRows):
         return attrs.evolve(self, files=self.files.filter(mask))
 
 
-def check_write(
-    store: StoreFactory,
-    cube: Cube,
-    name: str,
-    rules: Sequence[ContractRule],
-    changes: Mapping[str, ChangeSet],
-) -> ChangeSet:
-    """Check rules of a whole write of a dataset; its change, with what has to be unchanged."""
-    # `changes` are those of all datasets of the write, by uuid, with that of the seed
-    change = changes[cube.ktk_dataset_uuid(name)]
-    if change.schema is None or not len(change.added):
+def check_write(spec: WriteSpec, changes: Mapping[str, ChangeSet]) -> ChangeSet:
+    """Check the rules of a whole write of a dataset, by uuid; the change, with what has to be unchanged."""
+    change, rules = changes[spec.uuid], spec.contract.of_write
+    if not rules or change.schema is None or not len(change.added):
         return change
-    written = _Files.added_by(change, store, cube, name)
+    written = _Files(spec, change.schema.internal(), files=change.added)
     counts = [rule for rule in rules if isinstance(rule, RowCount)]
     others = [rule for rule in rules if not isinstance(rule, RowCount)]
     seed = None
     if CellsInSeed in map(type, rules):
-        seed = _after(store, cube, cube.seed_dataset, changes)[0].beside(written)
-        labels = seed.files.labels
-        if change.seed_labels is not None and pc.all(pc.is_in(change.seed_labels, value_set=labels)).as_py():
-            # the seed has lost no file since an earlier check
+        seed = _after(spec, changes, spec.cube.seed_dataset)[0].beside(written)
+        known, labels = change.seed_labels, seed.files.labels
+        if known is not None and pc.all(pc.is_in(known, value_set=labels)).as_py():
+            # it has the files in which a check found the cells
             others = [rule for rule in others if not isinstance(rule, CellsInSeed)]
         change = attrs.evolve(change, seed_labels=labels)
     found = _find_in_partitions(others, written, seed, visible=False)
     if counts:
-        after, labels = _after(store, cube, name, changes)
+        after, labels = _after(spec, changes, spec.name)
         found = chain(found, _find_in_partitions(counts, after.beside(written), None))
         if change.mode is WriteMode.UPDATE:
             folders = written.folders(written.files).unique()
             unchanged = UnchangedPartitions(written.partition_keys, folders, labels)
             change = attrs.evolve(change, requires=(*change.requires, unchanged))
     for violations in found:
-        raise violations.error(change.uuid)
+        raise violations.error(spec.uuid)
     return change
 
 
@@ -279,19 +265,25 @@ def check_staged_write(store: StoreFactory, changes: Mapping[str, ChangeSet]) ->
             prefix, _, name = uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
             cube, datasets = discover.discover_cube(prefix, store)
             if not optimistic.is_committed(datasets.get(name), change):
-                check_write(store, cube, name, rules, by_uuid)
+                spec = _spec(store, cube, name, change)
+                check_write(attrs.evolve(spec, contract=Contract(tuple(rules))), by_uuid)
 
 
-def _after(
-    store: StoreFactory, cube: Cube, name: str, changes: Mapping[str, ChangeSet]
-) -> tuple[_Files, pa.StringArray]:
+def _spec(store: StoreFactory, cube: Cube, name: str, change: ChangeSet) -> WriteSpec:
+    """Specification of the files that a change adds."""
+    keys = tuple(change.partition_keys or ())
+    return WriteSpec(store, change.uuid, change.table, keys, name=name, cube=cube)
+
+
+def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
     """The files that a dataset of the cube has after a write, and labels of the state before it."""
-    uuid = cube.ktk_dataset_uuid(name)
+    uuid = spec.cube.ktk_dataset_uuid(name)
     change = changes.get(uuid)
     if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
-        return _Files.added_by(change, store, cube, name), change.added.labels
-    state = DatasetMetadata.load_from_store(uuid, open_blobs(store))
-    files = _Files.of_state(store, state, cube, files=state.partition_table)
+        new = _spec(spec.store, spec.cube, name, change)
+        return _Files(new, change.schema.internal(), files=change.added), change.added.labels
+    state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
+    files = _Files.of_state(spec.store, state, spec.cube, files=state.partition_table)
     if change is None:
         return files, files.files.labels
     removed = change.removal_mask(state)

@@ -83,10 +83,7 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     delete = partial(table_writer.delete_attempts, plan)
     with delete_on_failure(delete):
         by_uuid = {change.uuid: change for change in changes.values()}
-        for name in changes:
-            spec = plan.specs[name]
-            if rules := spec.contract.of_write:
-                changes[name] = check_write(plan.store, spec.cube, spec.name, rules, by_uuid)
+        changes = {name: check_write(plan.specs[name], by_uuid) for name in changes}
         if plan.is_cube_write:
             others = _check_cube_write(plan, results, changes, blobs)
         else:

@@ -204,7 +204,7 @@ class WriteSpec:
         cls, dataset: DatasetMetadata, metadata: Mapping[str, Any], *, merge_schema: bool, **fields: Any
     ) -> Self:
         """That of an update of a stored dataset, which keeps its partition keys and indices."""
-        schema = dataset.schema
+        schema, stored = dataset.schema, dataset.metadata
         return cls(
             uuid=dataset.uuid,
             table=dataset.table_name,
@@ -213,9 +213,9 @@ class WriteSpec:
             indices=tuple(sorted({*dataset.secondary_indices}.difference(dataset.partition_keys))),
             types={} if schema is None else {field.name: field.type for field in schema.internal()},
             schema=schema,
-            evolving=evolution.evolution_metadata(dataset.metadata) if merge_schema else None,
-            contract=Contract.of(dataset.uuid, dataset.metadata),
-            statistics=pruning.statistics_columns({**dataset.metadata, **metadata}),
+            evolving={k: stored[k] for k in (naming.EVOLUTION,) if k in stored} if merge_schema else None,
+            contract=Contract.of(dataset.uuid, stored),
+            statistics=pruning.statistics_columns({**stored, **metadata}),
             change=ChangeSet(dataset.uuid, metadata=metadata, merge_schema=merge_schema),
             **fields,
         )

@@ -81,8 +81,7 @@ def check_flag(argument: str, value: object) -> None:
     """Raise a TypeError for what is no bool: the text "no" would be true."""
     # as in kartothek, None and numbers may stand for a bool
     if not isinstance(value, int | np.bool_ | None):
-        shown = errors.abbreviate_text(" ".join(repr(value).split()))
-        raise TypeError(f"{argument} is True or False, got {shown}")
+        raise TypeError(f"{argument} is True or False, got {errors.show_value(value)}")
 
 
 def check_positive(argument: str, value: object) -> None:
@@ -227,9 +226,8 @@ def parse_new_names(argument: str, value: Mapping[str, str] | None) -> dict[str,
 def _check_text(argument: str, expected: str, values: Iterable[object]) -> None:
     for value in values:
         if not isinstance(value, str | bytes):
-            shown = errors.abbreviate_text(" ".join(repr(value).split()))
             kind = "" if value is None else f" of type {type(value).__name__}"
-            raise TypeError(f"{argument} is {expected} (str), got {shown}{kind}")
+            raise TypeError(f"{argument} is {expected} (str), got {errors.show_value(value)}{kind}")
 
 
 def split_names(text: str | None) -> list[str]:

@@ -505,13 +505,17 @@ def abbreviate_text(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 
+def show_value(value: object) -> str:
+    """The beginning of the representation of a value, on one line."""
+    return abbreviate_text(" ".join(repr(value).split()))
+
+
 def check_choice(argument: str, value: object, choices: Sequence[str | None]) -> None:
     """Raise ValueError for an argument that is none of the choices."""
     # a Series in a comparison is neither true nor false
     if not (value is None or isinstance(value, str)) or value not in choices:
         *first, last = map(repr, choices)
-        shown = abbreviate_text(" ".join(repr(value).split()))
-        raise ValueError(f"{argument} is {', '.join(first)} or {last}, got {shown}")
+        raise ValueError(f"{argument} is {', '.join(first)} or {last}, got {show_value(value)}")
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:

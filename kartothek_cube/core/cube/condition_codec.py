@@ -175,49 +175,34 @@ def quote_name(column: str) -> str:
 
 
 def describe_syntax(s: str, problem: str = "") -> str:
-    """Message about a text that is no comparison."""
+    """Message about a text that is no condition."""
     return (
         f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; write: column operator value, "
-        "as in CITY = 'New York'; a name that is not one word is quoted: \"A B\" = 1"
+        "as in CITY = 'New York' or DAY IN (1, 2), joined by AND OR NOT (or & | ~) and parentheses; "
+        'text with one of these needs quotes; a name that is not one word is quoted: "A B" = 1'
     )
 
 
-def parse_value(s: str, column: str, text: str, dtype: pa.DataType, columns: Collection[str] = ()) -> Any:
-    """Value in the text of a condition ``s``, in quotes or not; raises ValueError."""
+def parse_value(parsed: ConditionText, text: str, types: Mapping[str, pa.DataType], of_query: bool) -> Any:
+    """Value in the text of a condition, in quotes or not; raises ValueError."""
+    column, where = parsed.column, f"Condition {abbreviate_text(repr(parsed.text))}"
+    dtype = types[column]
+    # columns that queries read in their own way
+    parser = next((parse for is_kind, parse in _QUERY_PARSERS if of_query and is_kind(dtype)), None)
     try:
-        convert = arguments.get_str_to_python_converter(dtype)
+        convert = parser or arguments.get_str_to_python_converter(dtype)
     except ValueError as error:
-        raise ValueError(f"Condition {abbreviate_text(repr(s))} on column {column!r}: {error}") from None
-    if _QUOTED.fullmatch(text):
-        text = text[1:-1].replace(2 * text[0], text[0])
-        if arrow.is_text(dtype):
-            # the converter removes one pair of quotes
-            text = f"'{text}'"
-    return convert_value(s, column, text, dtype, convert, columns)
-
-
-def convert_value(
-    s: str,
-    column: str,
-    text: str,
-    dtype: pa.DataType,
-    convert: Callable[[str], Any],
-    columns: Collection[str],
-) -> Any:
-    """Convert the text of a value in the text of a condition ``s``; the error names both."""
+        raise ValueError(f"{where} on column {column!r}: {error}") from None
+    is_quoted = _QUOTED.fullmatch(text) is not None
+    value = text[1:-1].replace(2 * text[0], text[0]) if is_quoted else text
     try:
-        return convert(text)
+        # the converter to texts removes one pair of quotes
+        return convert(f"'{value}'" if is_quoted and parser is None and arrow.is_text(dtype) else value)
     except ValueError as error:
-        if text in columns:
-            problem = (
-                f"conditions compare with values, and {text!r} is a column; filter the result, or use SQL"
-            )
-        else:
-            problem = (
-                f"{abbreviate_text(repr(text))} does not fit, column {column!r} has type {dtype} ({error})"
-            )
-            problem += find_missing(text)
-        raise ValueError(f"Condition {abbreviate_text(repr(s))}: {problem}") from error
+        problem = f"does not fit, column {column!r} has type {dtype} ({error}){find_missing(value)}"
+        if value in types:
+            problem = "is a column, but conditions compare with values; filter the result, or use SQL"
+        raise ValueError(f"{where}: {abbreviate_text(repr(value))} {problem}") from error
 
 
 def find_missing(text: str) -> str:
@@ -241,11 +226,6 @@ def replace_words(text: str, types: Mapping[str, pa.DataType]) -> str:
         if (match["sign"] or match["column"] in types) and (is_begin or symbol[0] != "~"):
             text = text[: match.start()] + symbol + text[match.end() :]
     return text
-
-
-def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
-    """Function from the text of a value to a value, for columns that queries read in their own way."""
-    return next((parse for is_kind, parse in _QUERY_PARSERS if is_kind(dtype)), None)
 
 
 def _parse_number(text: str) -> int | float | decimal.Decimal:
@@ -421,13 +401,8 @@ class _Parser:
         self.text, self.original, self.position, self.depth = text, original, 0, 0
 
     def error(self) -> ConditionSyntaxError:
-        place = self.original[self.position :].strip()
-        return ConditionSyntaxError(
-            f"Cannot parse condition {abbreviate_text(repr(self.original))} at "
-            f"{abbreviate_text(repr(place))}; "
-            "write: column operator value, joined by AND OR NOT (or & | ~) and parentheses; "
-            "text with one of these needs quotes, with '' for a quote in the value"
-        )
+        place = abbreviate_text(repr(self.original[self.position :].strip()))
+        return ConditionSyntaxError(describe_syntax(self.original, f" at {place}"))
 
     def next_character(self) -> str:
         while self.text[self.position : self.position + 1].isspace():

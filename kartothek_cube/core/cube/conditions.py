@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow import describe, is_text
 from kartothek_cube.core.cube import condition_codec as codec
-from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
+from kartothek_cube.core.errors import abbreviate_text, check_names, show_value, unknown_names
 from kartothek_cube.core.expressions import AllOf, AnyOf, LiteralType, Node, exact_literal
 from kartothek_cube.display import code
 
@@ -54,6 +54,14 @@ class _Operand(codec.Incomparable):
     def __or__(self, other: ConditionTree) -> Disjunction:
         _check_operands(self, other)
         return Disjunction([self, other])
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"The condition {abbreviate_text(str(self))} is neither true nor false. "
+            "Join conditions by '&', '|' and '~' instead of 'and', 'or' and 'not', and "
+            "write C(...).in_interval(a, b), or two conditions, instead of "
+            "'a <= C(...) < b'."
+        )
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """Select the rows that match; null matches no condition but :class:`IsNullCondition`.
@@ -163,14 +171,6 @@ class Condition(_Operand, ABC):
         # an interval without limits matches null as well, which the opposite of its opposite has to
         return IsNullCondition(self.column) & NotNullCondition(self.column)
 
-    def __bool__(self) -> bool:
-        raise TypeError(
-            f"The condition {abbreviate_text(str(self))} is neither true nor false. "
-            "Join conditions by '&', '|' and '~' instead of 'and', 'or' and 'not', and "
-            "write C(...).in_interval(a, b), or two conditions, instead of "
-            "'a <= C(...) < b'."
-        )
-
 
 @attrs.frozen
 class SimpleCondition(Condition):
@@ -185,8 +185,6 @@ class SimpleCondition(Condition):
     """
 
     value: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=codec.check_value)
-
-    active = True
 
     @property
     @abstractmethod
@@ -423,8 +421,8 @@ class NotNullCondition(Condition):
 def _check_operands(*operands: object) -> None:
     for operand in operands:
         if not isinstance(operand, Condition | Conjunction | Disjunction):
-            shown = abbreviate_text(repr(operand))
-            raise TypeError(f"Only conditions can be joined, not {type(operand).__name__}: {shown}")
+            kind = type(operand).__name__
+            raise TypeError(f"Only conditions can be joined, not {kind}: {show_value(operand)}")
 
 
 def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
@@ -442,7 +440,7 @@ def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
             other = element if isinstance(conditions, list) else conditions
             raise TypeError(
                 "Conditions are made with C, as C('TEMP') > 10, or are a text, as 'TEMP > 10'; "
-                f"got {type(other).__name__}: {abbreviate_text(' '.join(repr(other).split()))}"
+                f"got {type(other).__name__}: {show_value(other)}"
             )
     return tuple(elements)
 
@@ -708,12 +706,6 @@ class Disjunction(_Joined):
 
     def __invert__(self) -> Conjunction:
         return functools.reduce(Conjunction.from_two, (~c for c in self.conditions), Conjunction(None))
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            f"The condition {abbreviate_text(str(self))} is neither true nor false. "
-            "Join conditions by '&', '|' and '~' instead of 'and', 'or' and 'not'."
-        )
 
     def __str__(self) -> str:
         return " | ".join(f"({condition})" for condition in self.conditions)
@@ -998,7 +990,7 @@ class _TextReader:
             operator = "!="
         check_names(f"Condition {abbreviate_text(repr(parsed.text))}: ", "column", [column], self.types)
         if operator in ("startswith", "like"):
-            text = codec.parse_value(parsed.text, column, parsed.values[0], pa.string())
+            text = codec.parse_value(parsed, parsed.values[0], {column: pa.string()}, False)
             return StartsWithCondition(column, text) if operator == "startswith" else _like(column, text)
         values = [self._value(parsed, text) for text in parsed.values]
         if operator == "in":
@@ -1010,14 +1002,9 @@ class _TextReader:
         return COMPARISONS[operator](column, *values)
 
     def _value(self, parsed: codec.ConditionText, text: str) -> Any:
-        dtype = self.types[parsed.column]
         if self.of_query and (problem := self._find_problem(parsed.column, text)):
             raise ValueError(f"Condition {abbreviate_text(repr(parsed.text))}{problem}")
-        parser = codec.query_parser(dtype) if self.of_query else None
-        if parser is None:
-            return codec.parse_value(parsed.text, parsed.column, text, dtype, self.types)
-        unquoted = codec.parse_value(parsed.text, parsed.column, text, pa.string())
-        return codec.convert_value(parsed.text, parsed.column, unquoted, dtype, parser, self.types)
+        return codec.parse_value(parsed, text, self.types, self.of_query)
 
     def _find_problem(self, column: str, text: str) -> str:
         """Problem of a value in a text of a query; empty if there is none."""

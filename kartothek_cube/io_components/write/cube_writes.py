@@ -367,7 +367,7 @@ class AppendToCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to add partitions to datasets of a cube."""
-        is_merge = write_plan.is_merge_mode(self.schema_mode)
+        merge = write_plan.is_merge_mode(self.schema_mode)
         cube, store = self.cube, self.store
         existing = load_datasets(cube, store)
         datasets = {name: existing[name] for name in discover.choose_datasets(cube, names, existing)}
@@ -378,14 +378,7 @@ class AppendToCube(Generic[DataT, StoreT]):
                 f"without one, all its files would be read"
             )
         plan = plan_existing(
-            "append",
-            cube,
-            store,
-            datasets,
-            self.metadata,
-            self.df_serializer,
-            existing,
-            merge_schema=is_merge,
+            "append", cube, store, datasets, self.metadata, self.df_serializer, existing, merge
         )
         return attrs.evolve(plan.stage(publish=self.publish), unique_cells=self.unique_cells)
 
@@ -625,7 +618,6 @@ def plan_existing(
     metadata: CubeMetadata | None,
     serializer: Any = None,
     others: Mapping[str, DatasetMetadata] | None = None,
-    *,
     merge_schema: bool = False,
 ) -> WritePlan:
     """Plan updates of existing datasets; `others`: those of the cube, whose payload the input cannot have."""

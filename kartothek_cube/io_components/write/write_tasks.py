@@ -26,9 +26,7 @@ from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 from kartothek_cube.serialization.parquet import as_table_with_index
 
 #: frame of the seed, or a dict of dataset id to one or a list of them
-CubeElement: TypeAlias = (
-    arrow.Frame | Mapping[str, arrow.Frame | None] | Mapping[str, list[arrow.Frame] | None] | None
-)
+CubeElement: TypeAlias = arrow.Frame | Mapping[str, arrow.Frame | Sequence[arrow.Frame | None] | None] | None
 #: input of a write
 CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
 #: one input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing

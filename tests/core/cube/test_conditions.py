@@ -146,6 +146,7 @@ def test_column_name_is_text():
     [
         *((lambda: Condition("x"), "abstract"), (lambda: SimpleCondition("x", 1), "abstract")),
         (lambda: bool(C("x") == 1), "neither true nor false"),
+        (lambda: ((C("x") == 1) & (C("y") == 1)) and (C("z") == 1), "neither true nor false"),
         (lambda: 1 <= C("x") < 3, "neither true nor false"),
         (lambda: (C("x") == 1) and (C("y") == 1), "neither true nor false"),
         (lambda: C("x") > 1 & C("y") == 2, "Put comparisons in parentheses"),
@@ -450,7 +451,11 @@ REFUSED = {
             for text in ("s = 01", "s NOT IN (a, 01)", "s BETWEEN 01 AND b", "i = 1 AND s > 01")
         ),
         *((text, "and l is a column; write a text in quotes: 'l'") for text in ("s = l", "s IN (a, l)")),
-        *((f"{c} > {v}", "and 's' is a column; filter the result") for c in "ifbtdncz" for v in ("s", '"s"')),
+        *(
+            (f"{c} > {v}", ": 's' is a column, but conditions compare")
+            for c in "ifbtdncz"
+            for v in ("s", '"s"')
+        ),
         *((f"s = {text}", "write a text with parentheses in quotes") for text in ("Ulm (Donau)", "(Ulm)")),
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),

@@ -25,7 +25,7 @@ def test_the_first_cube_can_be_built_and_queried_again(tmp_path):
         names: dict = {}
         exec("\n".join(statements), names)  # noqa: S102 (the README is ours)
         assert str(eval(question, names)).strip() == block_after("matching rows::")  # noqa: S307
-    usage = block_after("gets the rows:\n\n.. code-block:: python")
+    usage = block_after("receives the rows:\n\n.. code-block:: python")
     exec(usage, names)  # noqa: S102
     assert names["df"]["COUNTRY_CODE"].tolist() == ["DE", "DE"]
     with pytest.raises(ValueError, match=r"^Cube geodata exists; pass overwrite=True to replace it"):

@@ -475,9 +475,8 @@ class OpenedCube:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            nearest = nearest_names(name, dir(self))
-            remedy = f"did you mean {nearest[0]!r}? " if nearest else ""
-            remedy += "dir(cube) has its methods, cube.c its columns"
+            hint = "".join(f"did you mean {nearest!r}? " for nearest in nearest_names(name, dir(self)))
+            remedy = f"{hint}dir(cube) has its methods, cube.c its columns"
             if not name.startswith("_") and hasattr(LazyQuery, name):
                 remedy = f"a query has it, as in cube.query().{name}()"
             raise AttributeError(f"A cube has no attribute {name!r}: {remedy}")

@@ -178,13 +178,12 @@ class ComputeDataset(Generic[StoreT]):
         inputs = {name: inputs[name] for name in sorted({cube.seed_dataset, *names})}
         target, token = existing.get(into), make_token(inputs, blobs)
         payload = arguments.parse_name_set_optional("payload_columns", self.payload_columns)
-        if target is not None and payload:
-            own = payload & get_payload_subset(get_dataset_columns(target), cube)
-            if own:
-                raise ValueError(
-                    f"payload_columns names {', '.join(sorted(own))} of dataset {into!r}, which is computed: "
-                    "its function gets columns of the other datasets"
-                )
+        own = set() if target is None else get_payload_subset(get_dataset_columns(target), cube)
+        if own := own.intersection(payload or ()):
+            raise ValueError(
+                f"payload_columns names {', '.join(sorted(own))} of dataset {into!r}, which is computed: its "
+                "function gets columns of the other datasets"
+            )
         last = None if target is None else target.metadata.get(COMPUTED_FROM)
         # other values, which are not of this library, are no reason to fail
         last_token = last if is_token(last) else None

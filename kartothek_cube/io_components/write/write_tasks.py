@@ -400,15 +400,13 @@ def check_index(spec: WriteSpec, frame: Any) -> None:
         return
     cube, columns = spec.cube, set(map(ensure_string_type, frame.columns))
     names = [ensure_string_type(name) for name in frame.index.names if name is not None]
-    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    known = {*keys, *spec.partition_on, *spec.types}
+    keys = (*cube.dimension_columns, *cube.partition_columns, *cube.index_columns, *spec.partition_on)
     if dropped := [name for name in names if name not in columns]:
         text = f"Dataset {spec.name!r}: the index of the DataFrame, {', '.join(dropped)}, is not stored; "
         text += "reset_index() makes columns of it"
-        if known.isdisjoint(dropped):
-            CallerLine.find().warn(text)
-        else:
+        if {*keys, *spec.types}.intersection(dropped):
             raise ValueError(text)
+        CallerLine.find().warn(text)
 
 
 def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:

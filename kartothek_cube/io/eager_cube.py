@@ -33,6 +33,7 @@ from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
 from kartothek_cube.io_components.maintenance.verify_dataset import Report
 from kartothek_cube.io_components.query import executor, explain, logical_plan, physical_plan
+from kartothek_cube.io_components.query.frame_conversion import frame_of_table
 from kartothek_cube.io_components.write import build_index, cube_writes, rewrite
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
 from kartothek_cube.io_components.write.rewrite import MergeResult
@@ -229,7 +230,7 @@ def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
 def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     plan = physical_plan.plan_table(query)
     if query.limit is not None:
-        return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
+        return frame_of_table([executor.query_table(plan, query.limit)], plan.context.dtype_backend)
     frames: list[pd.DataFrame]
     frames = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
     return frames[0]

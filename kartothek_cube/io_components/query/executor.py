@@ -53,17 +53,9 @@ Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
     tables, bounds = group_rows(context, task)
-    if len(bounds) > 2:
-        return _align_dates(context, frames_of_slices(tables[0], bounds, context.dtype_backend))
-    return [frame_of_result(context, tables)] if tables else []
-
-
-def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFrame:
-    """DataFrame of the only table in a list, which is emptied, with the types of the plan."""
-    return _align_dates(context, [frame_of_table(tables, context.dtype_backend)])[0]
-
-
-def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    if len(bounds) < 3:
+        return [frame_of_table(tables, context.dtype_backend)] if tables else []
+    frames = frames_of_slices(tables[0], bounds, context.dtype_backend)
     if context.dtype_backend is None and any(map(pa.types.is_date, context.output.types)):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
         pandas_conversion.align_date_units(frames)
@@ -128,7 +120,7 @@ def announce_end(plan: PhysicalPlan, parts: Iterator[Rows]) -> Iterator[Rows]:
 def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
     """Frame of a task with at most one group; without task or rows, the planned columns and types."""
     frames = [] if task is None else run_frames(context, task)
-    return frames[0] if frames else frame_of_result(context, [context.output.empty_table()])
+    return frames[0] if frames else frame_of_table([context.output.empty_table()], context.dtype_backend)
 
 
 def query_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:

@@ -53,10 +53,10 @@ def count_calls(function):
     return events.count("call")
 
 
-# 1,480 with Python 3.11 and pandas 3, a third of them in Polars; older versions of pandas need more steps
+# 1,350 with Python 3.11 and pandas 3, a third of them in Polars; older versions of pandas need more steps
 @pytest.mark.parametrize(
     "kind, limit",
-    [("point", 1_600), ("all", 2_800)] if int(pd.__version__.split(".")[0]) >= 3 else [("point", 2_250)],
+    [("point", 1_460), ("all", 1_700)] if int(pd.__version__.split(".")[0]) >= 3 else [("point", 2_250)],
 )
 def test_a_query_calls_few_python_functions(url, kind, limit):
     condition = C("x") == 512 if kind == "point" else None

@@ -314,6 +314,8 @@ def is_null(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
     """Number of nulls, including NaN."""
+    if not (pat.is_floating(values.type) or pat.is_dictionary(values.type)):
+        return int(values.null_count)
     return int(pc.sum(is_null(values)).as_py() or 0)
 
 

@@ -175,13 +175,12 @@ def parse_header_shared(stored: HeaderBlob, uuid: str) -> ParsedHeader:
     return caching.CACHE.parse(key, stored.content, lambda _: _parse_header(stored, uuid), _parsed_size)
 
 
-def cache_header(stored: HeaderBlob, dataset: DatasetMetadata) -> None:
+def cache_header(key: str, content: bytes, dataset: DatasetMetadata) -> None:
     """Keep the header that a commit has put: no later read of this process has to parse it."""
     table = dataset.partition_table
-    if stored.format == "json" and len(table):
+    if key.endswith(".json") and len(table):
         parsed = ParsedHeader(dataset.parsed_fields(), table.share())
-        key = ("header", stored.key, dataset.uuid)
-        caching.CACHE.put(key, stored.content, parsed, _parsed_size(parsed))
+        caching.CACHE.put(("header", key, dataset.uuid), content, parsed, _parsed_size(parsed))
 
 
 def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:

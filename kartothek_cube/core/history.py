@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -273,7 +273,7 @@ def _header_time(blobs: BlobStore, key: str) -> datetime:
     return min(datetime.fromtimestamp(times[0], UTC), _now()) if times else _now()
 
 
-_BEFORE = ".before"
+BEFORE = ".before"
 _TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<state>[0-9a-f]{16})\.state")
 
@@ -317,25 +317,11 @@ def _parse_snapshot_key(key: str) -> DatasetState | None:
 
 def is_before_key(key: str) -> bool:
     """Whether a key in the history of a dataset is that of the state before an operation."""
-    return key.endswith(_BEFORE)
+    return key.endswith(BEFORE)
 
 
-def archive_snapshot(
-    blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, tombstones: Set[str]
-) -> str | None:
+def archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
     """Archive a committed state; returns its key, None for one without partitions or schema."""
-    # The key depends on the state only, so that concurrent writers archive it once. A collection may be about
-    # to delete what another writer has left at this key: then this state is not archived.
-    name = snapshot_name(state, blobs, stored.key)
-    return None if name in tombstones else _archive(blobs, state, stored, name)
-
-
-def archive_before(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
-    """Archive the state before an operation on several datasets, which readers see until it commits."""
-    return _archive(blobs, state, stored, name + _BEFORE)
-
-
-def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
     if state.schema is None or not state.explicit_partitions:
         return None
     return _put_state(blobs, state, bytes(stored.content), stored.format, name)

@@ -399,11 +399,10 @@ class PartitionTable:
         """Append the partitions of a table; raises ValueError for duplicates or different tables."""
         if not len(other):
             return self
-        counts = pc.value_counts(other.labels)
-        duplicates = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
-        duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
-        if duplicates:
-            names = errors.list_names(duplicates)
+        labels = pa.concat_arrays([self.labels, other.labels])
+        if len(labels.unique()) < len(labels):
+            counts = pc.value_counts(labels)
+            names = errors.list_names(counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist())
             raise ValueError(f"Partition labels have to be unique, these occur twice: {names}")
         if not len(self):
             return other
@@ -411,7 +410,7 @@ class PartitionTable:
             tables = errors.list_names([sorted(self.files), sorted(other.files)])
             raise ValueError(f"Partitions have different tables: {tables}")
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
-        return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
+        return PartitionTable(labels, files)
 
 
 def _restore(labels: pa.StringArray, packed: Mapping[str, str | pa.StringArray]) -> PartitionTable:

@@ -551,12 +551,12 @@ def empty_dataframe_from_schema(
 # The format keeps the schema in a file at a fixed key, so that replacing a dataset by one with another schema
 # takes two puts. A writer that is killed in between would leave the old header with the new schema. Therefore
 # a schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the
-# schema version) and holds the schemas of the versions it replaces. Other readers ignore this metadata. Only
-# the last few are kept: readers of an older header take the schema in its commit record.
+# schema version) and holds the schema of the header that it was written over, which may be one of another
+# library. Other readers ignore this metadata. Headers of this library have a copy of their schema.
 
 #: key in the metadata of the Parquet file
 VERSIONS_KEY = b"kartothek_cube"
-#: kept schemas of other versions; fewer writers replace one dataset at the same moment
+#: limit of schemas of other versions; this library writes one
 _MAX_VERSIONS = 8
 
 
@@ -587,33 +587,17 @@ def schema_version_of(metadata: Any) -> str | None:
     return f"{version} {evolution.get('version')}" if isinstance(evolution, Mapping) else version
 
 
-def next_version(
-    schema: SchemaWrapper,
-    version: str | None,
-    old: VersionedSchema | None,
-    replaced: tuple[str | None, SchemaWrapper] | None,
-) -> VersionedSchema:
-    """Schema file to write over another one; `replaced`: version and schema of the stored header."""
-    # It keeps the schemas of the stored header and of headers that other writers are about to put.
-    schemas = {} if old is None else dict(old.others)
-    for present in ((old.version, old.schema) if old is not None else None, replaced):
-        if present is not None and present[0] is not None:
-            schemas.pop(present[0], None)  # the version of the stored header comes last and is never cut off
-            schemas[present[0]] = present[1]
-    others = {key: other for key, other in schemas.items() if key != version}
-    return VersionedSchema(schema, version, dict(list(others.items())[-_MAX_VERSIONS:]))
-
-
-def encode_version(file: VersionedSchema) -> dict[bytes, bytes]:
-    """Metadata of a schema file that hold its versions."""
+def render_schema_file(
+    schema: SchemaWrapper, metadata: Any, replaced: tuple[SchemaWrapper, Any] | None = None
+) -> bytes:
+    """Content of the schema file for a header with some metadata; `replaced`: both of the header before."""
     # The id makes the content unique: stores compare contents, and a conditional deletion must not take a
     # rewritten schema for the one that was read.
-    content: dict[str, Any] = {"creation_time": file.version, "commit": gen_uuid()}
-    if file.others:
-        content["others"] = {
-            version: arrow.encode_schema(other.internal()) for version, other in file.others.items()
-        }
-    return {VERSIONS_KEY: json.dumps(content).encode()}
+    content: dict[str, Any] = {"creation_time": schema_version_of(metadata), "commit": gen_uuid()}
+    before = None if replaced is None else schema_version_of(replaced[1])
+    if replaced is not None and before not in (None, content["creation_time"]):
+        content["others"] = {before: arrow.encode_schema(replaced[0].internal())}
+    return schema_to_bytes(schema, {VERSIONS_KEY: json.dumps(content).encode()})
 
 
 def decode_version(
@@ -646,17 +630,14 @@ def _parse_schema(text: Any, origin: str) -> SchemaWrapper:
 COLUMN_BYTES = 1 << 9
 
 
-def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> bytes:
+def schema_to_bytes(schema: SchemaWrapper | pa.Schema, marks: Mapping[bytes, bytes] | None = None) -> bytes:
     """Content of a schema file: Parquet without row groups, timestamps in microseconds."""
     # kartothek 5.3 cannot read a schema file without pandas metadata, so missing ones are added.
-    file = schema if isinstance(schema, VersionedSchema) else None
-    plain = schema.schema if isinstance(schema, VersionedSchema) else schema
-    wrapper = plain if isinstance(plain, SchemaWrapper) else SchemaWrapper(plain, "schema")
+    wrapper = schema if isinstance(schema, SchemaWrapper) else SchemaWrapper(schema, "schema")
     internal = wrapper.internal()
     if internal.metadata is None:
         internal = pandas_conversion.with_pandas_metadata(internal)
-    if file is not None:
-        internal = internal.with_metadata({**internal.metadata, **encode_version(file)})
+    internal = internal.with_metadata({**internal.metadata, **(marks or {})})
     sink = pa.BufferOutputStream()
     pq.write_metadata(internal, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
     return bytes(sink.getvalue())

@@ -6,13 +6,14 @@ A sample; all pairs, all schedules and all kinds of stores are run by ``make soa
 import importlib
 from contextlib import suppress
 from functools import partial
+from unittest import mock
 
 import pytest
 
-from kartothek_cube.core import schema as schema_file
+from kartothek_cube.core import dataset_files
 from kartothek_cube.core.commit import change, header_store
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
-from kartothek_cube.core.errors import DatasetExistsError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError
 from kartothek_cube.io_components.write import write_commit
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.concurrent_schemas import SchemaChanges
@@ -133,17 +134,15 @@ def test_two_operations_with_a_reader(start, first, second):
 
 @SLOW
 @pytest.mark.parametrize("start, names", [(start, names) for start, *names in SCHEMA_CHANGES])
-def test_changes_of_the_schema(monkeypatch, start, names):
-    """The schema file holds one other version only, as if there were many more writers."""
-    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
+def test_changes_of_the_schema(start, names):
     assert count_runs(SchemaChanges("s3", start, tuple(names)).play, bound=1) > 20
 
 
 @SLOW
 def test_a_reader_that_takes_the_newest_schema_is_found_out(monkeypatch):
     """The oracle can fail: a header that is older than the schema file has another schema."""
-    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
-    monkeypatch.setattr(schema_file.VersionedSchema, "has", lambda self, version: True)
+    damaged = mock.Mock(side_effect=CorruptDatasetError("k", "no copy"))
+    monkeypatch.setattr(dataset_files, "embedded_schema", damaged)
     with pytest.raises(AssertionError, match="add s and merge t and query"):
         count_runs(SchemaChanges("s3", "cube", ("add s", "merge t", "query")).play, bound=1)
 

@@ -7,7 +7,6 @@ import itertools
 
 import pytest
 
-from kartothek_cube.core import schema as schema_file
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies
 from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import KINDS, Crash, LostAnswer, StrangeError, explore
@@ -47,19 +46,16 @@ def test_two_operations_with_a_reader(start, first, second, faults):
     assert sum(1 for _ in explore(play, bound=2, limit=LIMIT, faults=faults)) > 4
 
 
-@pytest.mark.parametrize("versions", [1, 8])
 @pytest.mark.parametrize("start", SchemaChanges.starts)
 @pytest.mark.parametrize("names", list(itertools.combinations_with_replacement(SchemaChanges.operations, 2)))
-def test_changes_of_the_schema(monkeypatch, start, names, versions):
-    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", versions)
+def test_changes_of_the_schema(start, names):
     assert sum(1 for _ in explore(SchemaChanges("s3", start, names).play, faults=(Crash, LostAnswer))) > 1
 
 
-@pytest.mark.parametrize("bound, versions", [(1, 1), (2, 1), (2, 8)])
+@pytest.mark.parametrize("bound", [1, 2])
 @pytest.mark.parametrize("start", SchemaChanges.starts)
 @pytest.mark.parametrize("names", list(itertools.combinations_with_replacement(SchemaChanges.operations, 3)))
-def test_three_changes_of_the_schema(monkeypatch, start, names, bound, versions):
-    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", versions)
+def test_three_changes_of_the_schema(start, names, bound):
     play = SchemaChanges("s3", start, names).play
     assert sum(1 for _ in explore(play, bound=bound, limit=LIMIT)) > 1
 

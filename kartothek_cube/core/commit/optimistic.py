@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import errors, expressions, history, hooks, naming, pruning
+from kartothek_cube.core import dataset_files, errors, expressions, history, hooks, naming, pruning
 from kartothek_cube.core import schema as schemas
 from kartothek_cube.core.arrow import to_numpy
 from kartothek_cube.core.commit import change as changes
@@ -24,7 +24,7 @@ from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import HeaderBlob, cache_header, copy_json, file_keys, referenced_keys
+from kartothek_cube.core.dataset_files import copy_json, file_keys
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
@@ -330,7 +330,7 @@ def commit_state(
         old = base.old.content if base.old is not None and base.old.key == key else None
         token = header_store.compare_and_swap_header(blobs, base.uuid, key, header, old, base.token)
         if header is not source_header:
-            cache_header(HeaderBlob(key, header, header_store.header_format(key), token), new)
+            dataset_files.cache_header(key, header, new)
         if base.old is None:
             _confirm(blobs, base, new, needed)
         if replaces:
@@ -371,18 +371,22 @@ def _archive(
         stored = stored._replace(content=header_store.render(_unload_indices(state), stored.key))
     key = None
     if history.snapshot_retention(new.metadata) != 0:
-        key = history.archive_snapshot(blobs, state, stored, tombstones)
+        # The name depends on the state only, so that concurrent writers archive it once. A collection may be
+        # about to delete what another writer has left there: then this state is not archived.
+        name = history.snapshot_name(state, blobs, stored.key)
+        key = None if name in tombstones else history.archive(blobs, state, stored, name)
     if key is None and isinstance(role, Participation) and base.state is not None:
-        # a name of its own: the deletion of a refused attempt may arrive late
-        key = history.archive_before(blobs, state, stored, gen_uuid())
+        # the state that readers see until the operation commits. A name of its own: the deletion of a refused
+        # attempt may arrive late
+        key = history.archive(blobs, state, stored, gen_uuid() + history.BEFORE)
     return key
 
 
 def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
     """The record of a commit on top of a base."""
     commit_id, inherited, own = gen_uuid(), base.participation, parse_record(new.extra)
-    is_same_schema = own is not None and base.state is not None and new.schema is base.state.schema
-    schema = own.schema if own is not None and is_same_schema else None
+    has_other_schema = base.state is None or new.schema is not base.state.schema
+    schema = None if own is None or has_other_schema else own.schema
     old = base.record or CommitRecord("", lineage=gen_uuid(), interrupted=base.old is not None)
     record = CommitRecord(
         commit_id,
@@ -471,7 +475,7 @@ def _is_deleted(blobs: BlobStore, base: BaseState) -> bool:
         newest = DatasetMetadata.load_from_store(base.uuid, blobs, load_schema=False)
     except errors.DatasetNotFoundError:
         return True
-    state, kept = _replaced_state(base), set(referenced_keys(newest))
+    state, kept = _replaced_state(base), set(dataset_files.referenced_keys(newest))
     files = [] if state is None else [key for key in file_keys(state) if key not in kept]
     return bool(header_store.missing_files(blobs, base.uuid, files, others=len(kept)))
 
@@ -496,12 +500,12 @@ def put_schema(
     # a file of another version may be that of a commit which is about to fail and to restore the one before
     if same and old is not None and old.has(version) and old.of(version).equals(new.schema):
         return None
-    replaced = None
-    if base.state is not None and base.state.schema is not None:
-        replaced = schemas.schema_version_of(base.state.metadata), base.state.schema
     if content is None or base.state is not None:
         # old and new schema in one file: until the header follows, each header finds its own in it
-        content = schemas.schema_to_bytes(schemas.next_version(new.schema, version, old, replaced))
+        replaced = None
+        if base.state is not None and base.state.schema is not None:
+            replaced = base.state.schema, base.state.metadata
+        content = schemas.render_schema_file(new.schema, new.metadata, replaced)
     try:
         schema_file = base.uuid, base.schema_key, content, base.schema, base.schema_token
         header_store.compare_and_swap_header(blobs, *schema_file)
@@ -518,13 +522,9 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     content, token = header_store.read_versioned(blobs, base.schema_key)
     if content != put:
         return
-    restored, schema = base.schema, None if base.state is None else base.state.schema
-    if base.state is not None and schema is not None:
-        ours = schemas.schema_file_from_bytes(put, base.schema_key)
-        if restored is None or ours.schema != schema:
-            # our schema stays in the file, should the write of our header land late
-            version = schemas.schema_version_of(base.state.metadata)
-            restored = schemas.schema_to_bytes(schemas.next_version(schema, version, ours, None))
+    restored = base.schema
+    if base.state is not None and base.state.schema is not None:
+        restored = schemas.render_schema_file(base.state.schema, base.state.metadata)
     # a new file stays: it may be that of another writer, with the same content, and is garbage at worst
     if restored is not None:
         with suppress(PreconditionFailed):
@@ -543,8 +543,7 @@ def put_schema_again(blobs: BlobStore, base: BaseState, new: DatasetMetadata, to
             if content is not None and (attempt or name not in tombstoned):
                 return
             # another version than the collection has read, so that its deletion by condition fails
-            version = schemas.schema_version_of(new.metadata)
-            file = schemas.schema_to_bytes(schemas.next_version(new.schema, version, None, None))
+            file = schemas.render_schema_file(new.schema, new.metadata)
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return

@@ -96,13 +96,13 @@ def plan_copy_dataset(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    version, schema = table_schema.schema_version_of(dataset.metadata), dataset.schema
+    schema = dataset.schema
     if content is not None:
         stored = None if schema is None else table_schema.schema_file_from_bytes(content, dataset.uuid)
-        if stored is None or stored.of(version).equals(schema):
+        if stored is None or stored.of(table_schema.schema_version_of(dataset.metadata)).equals(schema):
             return content
     schema = schema or table_schema.SchemaWrapper(pa.schema([]), dataset.uuid)
-    return table_schema.schema_to_bytes(table_schema.VersionedSchema(schema, version))
+    return table_schema.render_schema_file(schema, dataset.metadata)
 
 
 def _copy_files(stores: Iterable[StoreInput | BlobStore], keys: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.consistency import Rule
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.schema import VersionedSchema, schema_to_bytes, schema_version_of
+from kartothek_cube.core.schema import render_schema_file
 from kartothek_cube.core.store import PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -248,7 +248,7 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
         schema = verify_dataset.recover_schema(dataset, blobs)
     if schema is None:
         return
-    content = schema_to_bytes(VersionedSchema(schema, schema_version_of(dataset.metadata)))
+    content = render_schema_file(schema, dataset.metadata)
     # a commit that was faster has put the schema itself
     with suppress(PreconditionFailed):
         blobs.put_if(key, content, token)

@@ -206,14 +206,14 @@ def test_nothing_is_built_on_a_first_commit_whose_files_are_being_deleted(store)
 
 
 def test_a_commit_to_a_dataset_that_was_deleted_leaves_nothing(store, monkeypatch):
-    archive = history.archive_snapshot
+    archive = history.archive
 
     def delete_first(*args, **kwargs):
         with suppress(DatasetNotFoundError):
             api.delete_dataset("u", store)
         return archive(*args, **kwargs)
 
-    monkeypatch.setattr(history, "archive_snapshot", delete_first)
+    monkeypatch.setattr(history, "archive", delete_first)
     with pytest.raises(ConcurrentWriteError):
         api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
     assert keys(store) == set()

@@ -13,7 +13,7 @@ from tests.support.stored_files import frame
 from tests.support.stores import Died, FaultyStore
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])
-A, B, C = (schemas.make_meta(pa.schema([(name, pa.int64())]), name) for name in "abc")
+A, B = (schemas.make_meta(pa.schema([(name, pa.int64())]), name) for name in "ab")
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def content(store) -> bytes:
 
 
 def test_round_trip():
-    file = schemas.VersionedSchema(A, "today", {"yesterday": B})
-    found = schemas.schema_file_from_bytes(schemas.schema_to_bytes(file), "k")
+    stored = schemas.render_schema_file(A, {"creation_time": "today"}, (B, {"creation_time": "yesterday"}))
+    found = schemas.schema_file_from_bytes(stored, "k")
     assert (found.schema, found.version, dict(found.others)) == (A, "today", {"yesterday": B})
     for version, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
         assert found.of(version) == schema
@@ -49,23 +49,10 @@ def test_strange_marks(marks):
         schemas.decode_version(A, {schemas.VERSIONS_KEY: marks}, "k")
 
 
-def test_what_a_writer_knows_of_others():
-    first = schemas.next_version(A, "1", None, None)
-    assert (first.version, dict(first.others)) == ("1", {})
-    assert dict(schemas.next_version(A, "1", first, ("1", A)).others) == {}
-    second = schemas.next_version(B, "2", first, ("1", A))
-    assert dict(second.others) == {"1": A}
-    # the header is still the first one, and both others may come
-    third = schemas.next_version(C, "3", second, ("1", A))
-    assert dict(third.others) == {"1": A, "2": B}
-    # a writer that goes on with the first header
-    assert dict(schemas.next_version(A, "1", third, ("1", A)).others) == {"2": B, "3": C}
-    # schemas that are equal now need not be so for the next writer
-    assert dict(schemas.next_version(B, "4", third, ("1", A)).others) == {"1": A, "2": B, "3": C}
-    for number in range(20):
-        third = schemas.next_version([A, B][number % 2], f"n{number}", third, ("1", A))
-    assert len(third.others) == 8
-    assert third.of("1") == A
+@pytest.mark.parametrize("before", ["today", None])
+def test_a_version_has_one_schema(before):
+    stored = schemas.render_schema_file(A, {"creation_time": "today"}, (B, {"creation_time": before}))
+    assert schemas.schema_file_from_bytes(stored, "k") == (A, "today", {})
 
 
 def test_an_interrupted_overwrite_changes_nothing_for_readers_copies_and_writers(memory):

@@ -207,8 +207,7 @@ class LocalBlobStore(blob_store.BlobStore):
             with self._hold_lock():
                 current = self._stat(key)
                 _compare(key, current, token)
-                set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
-                result = _token(os.stat(temporary))
+                result = _token(set_unique_mtime(temporary, current.st_mtime_ns if current else 0))
                 os.replace(temporary, path)
         return result
 
@@ -551,16 +550,17 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
         raise errors[0]
 
 
-def set_unique_mtime(path: str, older: int) -> None:
-    """Set a time of change that no other version of the same blob had."""
+def set_unique_mtime(path: str, older: int) -> os.stat_result:
+    """Set a time of change that no other version of the same blob had; return what the file has then."""
     # The kernel's timestamps advance every few milliseconds only, and inodes are reused at once: without
     # this, two versions could look alike.
     moment, step = max(time.time_ns(), older + _TICK_NS), _TICK_NS
     os.utime(path, ns=(moment, moment))
     # others have times of one or two seconds
-    while os.stat(path).st_mtime_ns <= older:
+    while (info := os.stat(path)).st_mtime_ns <= older:
         moment, step = moment + step, step * 10
         os.utime(path, ns=(moment, moment))
+    return info
 
 
 @contextmanager

@@ -9,6 +9,8 @@ JOBS ?= auto
 WITH_JAVA = PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" sh tools/with_java.sh $(VENV) $(BIN)/python
 PYTEST = $(WITH_JAVA) -m pytest -n $(JOBS) --maxprocesses=4
 export PYTHON
+# tests start hundreds of interpreters: each would compile the library, and pytest its tests
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -29,6 +29,16 @@ SPARK = "spark"
 #: names of the façades in tests/support/cube_facades.py, which is only imported when a test wants one
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
+#: files with sessions of Spark in other processes
+OTHER_SPARKS = ("tests/io/spark/test_cluster.py", "tests/io/spark/test_connect.py")
+#: what takes longest starts first: else one worker runs it at the end, while the others are idle
+LONGEST = (
+    SPARK,
+    *OTHER_SPARKS,
+    "tests/faults/test_interleaving.py",
+    *(f"tests/faults/test_{name}.py" for name in ("power_failure", "races", "kill", "full_disk")),
+    *(f"tests/test_{name}.py" for name in ("benchmarks", "example", "distribution")),
+)
 
 #: what a test may take if it is not marked as slow; processor time, as other processes cost time, too
 LIMIT_CPU_S = 5.0
@@ -118,7 +128,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return SPARK if SPARK in nodeid.lower() else nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            return SPARK if SPARK in nodeid.lower() and file not in OTHER_SPARKS else file
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if longest := next((scope for scope in LONGEST if scope in self.workqueue), None):
+                self.workqueue.move_to_end(longest, last=False)
+            super()._assign_work_unit(node)
 
     return ByFile(config, log)
 

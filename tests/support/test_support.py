@@ -13,7 +13,7 @@ import sys
 import pandas as pd
 import pytest
 
-from tests.conftest import FACADE_NAMES
+from tests.conftest import FACADE_NAMES, LONGEST, OTHER_SPARKS
 from tests.support import power
 from tests.support.cubes import filled
 from tests.support.factories import STORES
@@ -56,6 +56,10 @@ def test_every_facade_has_a_name_for_the_command_line():
     from tests.support.cube_facades import FACADES
 
     assert (*FACADES, "spark") == FACADE_NAMES
+
+
+def test_files_that_start_first_exist():
+    assert [name for name in {*LONGEST, *OTHER_SPARKS} - {"spark"} if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.slow("collects all tests of cubes")

@@ -7,6 +7,12 @@ from tests.support import crash
 pytestmark = pytest.mark.slow("each operation, in processes that cannot write files of many sizes")
 
 
+@pytest.fixture
+def tmp_path(tmp_path_factory):
+    """In memory: the limit is that of a process, and to flush files takes longer than all the rest."""
+    return tmp_path_factory.mktemp("full_disk")
+
+
 @pytest.mark.parametrize("name", sorted(crash.OPERATIONS.keys() - {"delete", "cleanup"}))
 def test_full_disk(name, tmp_path):
     before = tmp_path / "before"

@@ -16,7 +16,7 @@ from tests.support.cubes import check_integrity
 pytestmark = pytest.mark.slow("processes that write at the same time")
 
 #: commits of each process; ``make soak`` asks for more
-TIMES = int(os.environ.get("KARTOTHEK_CUBE_COMMITS", "20"))
+TIMES = int(os.environ.get("KARTOTHEK_CUBE_COMMITS", "12"))
 PLAIN = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="plain")
 YOUNG = timedelta(hours=1)
 

@@ -40,16 +40,16 @@ def nested(levels: int):
 
 
 LONG = {
-    "and": reduce(operator.and_, [C("V") != number for number in range(1_000, 2_000)]),
-    "or": reduce(operator.or_, [C("V") == number for number in range(1_000)]),
-    "deepest": nested(MAX_DEPTH - 1),
+    "and": lambda: reduce(operator.and_, [C("V") != number for number in range(1_000, 2_000)]),
+    "or": lambda: reduce(operator.or_, [C("V") == number for number in range(1_000)]),
+    "deepest": lambda: nested(MAX_DEPTH - 1),
 }
 
 
 @pytest.mark.slow("conditions of a thousand terms")
 @pytest.mark.parametrize("name", LONG)
 def test_long_and_deep_conditions(store, name):
-    condition = LONG[name]
+    condition = LONG[name]()
     assert pickle.loads(pickle.dumps(condition)) == copy.deepcopy(condition) == condition
     assert hash(condition) == hash(copy.copy(condition))
     assert repr(condition).count("column='V'") == str(condition).count("V")

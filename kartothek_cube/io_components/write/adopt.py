@@ -222,7 +222,10 @@ def _run_adoption(context: tuple[WritePlan, ForeignTable, bool], files: Sequence
         if file.path is None:
             # read once, so that what is checked is what is written
             opened = pa.BufferReader(arrow.copy_to_arrow_memory(memoryview(opened.read_buffer())))
-        with closing(opened), pq.ParquetFile(opened, page_checksum_verification=True) as parquet:
+        with (
+            closing(opened),
+            sources.open_parquet(opened, file.location, page_checksum_verification=True) as parquet,
+        ):
             if not parquet.metadata.num_rows:
                 continue
             result = _adopt_as_is(write, table, file, parquet)

@@ -282,17 +282,20 @@ def _is_hidden(name: str) -> bool:
 
 def _read_schema(filesystem: fs.FileSystem, path: str) -> tuple[pa.Schema, bool]:
     """Schema of a file, and whether it has rows."""
+    with filesystem.open_input_file(path) as file:
+        parquet = open_parquet(file, path)
+        return schema_of_file(parquet), parquet.metadata.num_rows > 0
+
+
+def open_parquet(file: pa.NativeFile, location: str, **options: bool) -> pq.ParquetFile:
+    """Open a Parquet file; the error names one that is none, or damaged."""
     try:
-        with filesystem.open_input_file(path) as file:
-            parquet = pq.ParquetFile(file)
-            return schema_of_file(parquet), parquet.metadata.num_rows > 0
+        return pq.ParquetFile(file, **options)
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        # of Arrow: its message does not name the file
-        raise ValueError(
-            f"{path} is no Parquet file ({error}); only files whose names begin with . or _ are ignored"
-        ) from error
+        ignored = "of a directory, only files whose names begin with . or _ are ignored"
+        raise ValueError(f"{location} is no Parquet file ({error}); {ignored}") from error
 
 
 def schema_of_file(parquet: pq.ParquetFile) -> pa.Schema:
@@ -446,7 +449,7 @@ def _read_actions(filesystem: fs.FileSystem, path: str, columns: Sequence[str]) 
     with filesystem.open_input_file(path) as file:
         if path.endswith(".json"):
             return [json.loads(line) for line in file.read().splitlines() if line.strip()]
-        actions: list[Mapping[str, Any]] = pq.ParquetFile(file).read(columns).to_pylist()
+        actions: list[Mapping[str, Any]] = open_parquet(file, path).read(columns).to_pylist()
         return actions
 
 

@@ -864,6 +864,13 @@ def test_sidecars_of_a_delta_table_are_in_its_log(tmp_path):
             refuse_adoption(root)
 
 
+def test_a_damaged_file_of_a_delta_table_is_named(tmp_path):
+    source = write_delta(SALES, tmp_path / "source", [])
+    (file,) = (tmp_path / "source").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+    refuse_adoption(source, f"{file.name} is no Parquet file", ValueError)
+
+
 @pytest.mark.parametrize("features, checkpoint", [((), True), (("deletionVectors",), False)])
 @pytest.mark.parametrize(
     "storage, vector", [("p", "file:///secret.bin"), ("u", "../ab^-aqEH.-t@S}K{vb[*k^"), ("i", "w")]

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -518,11 +519,10 @@ class ObjectBlobStore(blob_store.BlobStore):
         return f"{self._location.url}/{blob_store.check_key(key)}", options
 
     def chunks(self, key: str) -> Iterator[bytes]:
-        """Read a blob in chunks; KeyError if there is none."""
-        result = self._call("get", blob_store.check_key(key), key)
-        stream = iter(result.stream())
-        while (chunk := call_translated(self._location, key, next, stream, None)) is not None:
-            yield bytes(chunk)
+        """Request a blob, to be read in chunks; KeyError if there is none."""
+        stream = iter(self._call("get", blob_store.check_key(key), key).stream())
+        read_next = partial(call_translated, self._location, key, next, stream, None)
+        return map(bytes, iter(read_next, None))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Read a range of a blob, of at least one byte; fewer bytes, or none, where it ends before."""
@@ -855,11 +855,9 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
         return key
 
     def _get_filename(self, key: str, filename: str) -> str:
+        # requested first: a missing blob leaves no file behind
         chunks = self.blobs.chunks(key)
-        # a missing blob leaves no file behind
-        first = next(chunks, b"")
         with open(filename, "wb") as file:
-            file.write(first)
             file.writelines(chunks)
         return key
 

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
@@ -226,27 +226,16 @@ def _load_json(option: str, text: str, kind: str) -> Any:
         raise ValueError(f"Format {FORMAT}: option {option!r} is no JSON {kind}: {error}") from error
 
 
-def _whole_number(option: str, text: str) -> int:
+def _whole_number(option: str, text: str, least: int = 0) -> int:
     if not text.strip().isdecimal():
         raise ValueError(f"Format {FORMAT}: option {option!r} is a whole number, got {text!r}")
+    if int(text) < least:
+        raise ValueError(f"Format {FORMAT}: option {option!r} is {least} or more, got {text!r}")
     return int(text)
-
-
-def _file_limit(option: str, text: str) -> int:
-    limit = _whole_number(option, text)
-    if not limit:
-        raise ValueError(f"Format {FORMAT}: option {option!r} is 1 or more, got {text!r}")
-    return limit
 
 
 def _first_version(option: str, text: str) -> int | str:
     return text if text == "latest" else _whole_number(option, text)
-
-
-def _flag(option: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"Format {FORMAT}: option {option!r} is true or false, got {text!r}")
-    return text.lower() == "true"
 
 
 def _moment(option: str, text: str) -> CubeAsOf:
@@ -269,6 +258,10 @@ def _one_of(*choices: str) -> Callable[[str, str], str]:
     return parse
 
 
+def _flag(option: str, text: str) -> bool:
+    return _one_of("true", "false")(option, text.lower()) == "true"
+
+
 #: when options of tables of the catalog get lost
 _LOST = (
     "If this is a table of Spark's catalog, Spark has passed none of its options: create it by "
@@ -285,7 +278,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "schema_mode": _one_of("strict", "merge"),
     "partitionOverwriteMode": _one_of("static", "dynamic"),
     "startingVersion": _first_version,
-    "maxFilesPerTrigger": _file_limit,
+    "maxFilesPerTrigger": partial(_whole_number, least=1),
 }
 
 
@@ -353,9 +346,10 @@ def patch_pyspark() -> None:
         _call_before(readwriter.DataFrameWriterV2, "using", _refuse_unreadable)
         _call_before(import_module(f"{package}.catalog").Catalog, "createTable", _refuse_unreadable)
         _call_before(import_module(f"{package}.session").SparkSession, "sql", _check_statement)
-        if package == "pyspark.sql":
-            streaming = import_module(f"{package}.streaming.readwriter")
-            _call_before(streaming.DataStreamWriter, "start", _activate_session)
+        stream_writer = import_module(f"{package}.streaming.readwriter").DataStreamWriter
+        _call_before(stream_writer, "format", _remember)
+        _call_before(stream_writer, "start", _activate_session)
+        _call_before(stream_writer, "toTable", _refuse_new_table)
 
 
 def _call_before(cls: type, name: str, function: Callable[[Any, dict[str, Any]], None]) -> None:
@@ -396,9 +390,17 @@ def _translate_mode(writer: Any, arguments: dict[str, Any]) -> None:
 
 
 def _activate_session(writer: Any, _arguments: dict[str, Any]) -> None:
-    # Spark looks for the format of a sink in the active session alone, and a new thread has none
-    spark = writer._spark
-    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    # Spark looks for the format of a sink in the active session alone, and a new thread has none; those of
+    # Spark Connect are on the server
+    if hasattr(writer, "_spark"):
+        spark = writer._spark
+        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
+def _refuse_new_table(writer: Any, arguments: dict[str, Any]) -> None:
+    spark = writer._spark if hasattr(writer, "_spark") else writer._session
+    if _has_our_format(writer, arguments) and not spark.catalog.tableExists(arguments["tableName"]):
+        raise AnalysisException(_UNREADABLE)
 
 
 def _refuse_unreadable(target: Any, arguments: dict[str, Any]) -> None:

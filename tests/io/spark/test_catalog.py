@@ -172,6 +172,9 @@ TABLES_WITHOUT_OPTIONS = {
     "append": lambda df, options: df.write.saveAsTable("t", "kartothek_cube", "append", **options),
     "overwrite": lambda df, options: df.write.saveAsTable("t", "KARTOTHEK_CUBE", mode="overwrite", **options),
     "writeTo": lambda df, options: df.writeTo("t").using("kartothek_cube").options(**options).create(),
+    "toTable": lambda df, _: (
+        df.sparkSession.readStream.format("rate").load().writeStream.format("kartothek_cube").toTable("t")
+    ),
     "columns": lambda df, options: df.sparkSession.sql(
         "/* new */ CREATE TABLE IF NOT EXISTS `t` (x BIGINT)\n  USING kartothek_cube OPTIONS "
         f"(store '{options['store']}', cube 'cube')"

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from importlib import import_module
 from threading import RLock
 from types import ModuleType
@@ -248,24 +249,23 @@ def explain_error(error: BaseException) -> RuntimeError | None:
 # -- stores -------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen(eq=False, slots=False)
 class CachedStoreFactory:
     """Factory of a store that is opened when first needed, once per process."""
 
-    def __init__(self, factory: StoreFactory) -> None:
-        self._factory = factory
-        self._store: KeyValueStore | None = None
+    factory: StoreFactory
+
+    @cached_property
+    def store(self) -> KeyValueStore:
+        """The open store."""
+        return ensure_store(self.factory)
 
     def __call__(self) -> KeyValueStore:
         """The open store."""
-        if self._store is None:
-            self._store = ensure_store(self._factory)
-        return self._store
+        return self.store
 
-    def __getstate__(self) -> StoreFactory:
-        return self._factory
-
-    def __setstate__(self, factory: StoreFactory) -> None:
-        self._factory, self._store = factory, None
+    def __reduce__(self) -> tuple[type[CachedStoreFactory], tuple[StoreFactory]]:
+        return type(self), (self.factory,)
 
 
 def picklable_store(store: StoreInput) -> CachedStoreFactory:

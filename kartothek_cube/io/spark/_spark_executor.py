@@ -270,13 +270,11 @@ def split_into_blocks(plan: ReadPlan, workers: int) -> list[tuple[ReadTask, ...]
     count = len(plan.partitions)
     if not count or plan.groups == ():
         return []
-    size = plan.file_bytes()
-    if plan.groups is None:
-        cuts = runtime.split_by_weight(np.full(count, size), 3 * workers, tuning.BLOCK_BYTES)
+    groups = None if plan.groups is None else plan.tasks()
+    files = np.ones(count) if groups is None else np.array([len(task.labels) for task in groups])
+    cuts = runtime.split_by_weight(files * plan.file_bytes(), 3 * workers, tuning.BLOCK_BYTES)
+    if groups is None:
         return [(task,) for task in plan.block_tasks(cuts)]
-    groups = plan.tasks()
-    weights = np.array([size * len(task.labels) for task in groups])
-    cuts = runtime.split_by_weight(weights, 3 * workers, tuning.BLOCK_BYTES)
     return [tuple(groups[start:stop]) for start, stop in pairwise(cuts.tolist())]
 
 

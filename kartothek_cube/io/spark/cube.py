@@ -339,11 +339,10 @@ def _write(
         frames = executor.frames_of(write.data, write.cube.seed_dataset)
         plan = with_stores(write, picklable_store).plan(frames)
         batch: tuple[str, int] | None = getattr(write, "batch", None)
-        if batch is not None:
-            plan = plan.evolve_changes(batch=batch)
-            committed = write_commit.find_committed_batch(plan)
-            if committed is not None:
-                return committed
+        committed = write_commit.find_committed_batch(plan, batch)
+        if committed is not None:
+            return committed
+        plan = plan.evolve_changes(batch=batch)
         return executor.write_cube(plan, frames, getattr(write, "max_rows_per_file", None))
 
     note = (

@@ -629,6 +629,9 @@ class CubeWriter(ds.DataSourceArrowWriter):
 class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
     """Writes the batches of a stream to one dataset of a cube, each exactly once."""
 
+    # Spark makes a writer for the tasks of a batch, and another one for its commit, which does not know the
+    # names of their files
+
     def __init__(self, sink: WriteTarget, plan: WritePlan, name: str) -> None:
         self.sink = sink
         self.plan = plan
@@ -651,14 +654,14 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
             return
         (query,) = queries
         batch = query, batchId
-        if write_commit.find_committed_batch(self.plan.evolve_changes(batch=batch)) is not None:
+        if write_commit.find_committed_batch(self.plan, batch) is not None:
             _discard(self.sink.store, messages)
             return
         with job.delete_on_failure(partial(_discard, self.sink.store, messages)):
             results = merge_writes(executor.results_of(_outcomes(messages)))
             if results[self.name].rows:
                 write_tasks.check_duplicate_cells(self.plan, results)
-                write_commit.finish_write(self.sink.batch_plan().evolve_changes(batch=batch), [results])
+                write_commit.finish_write(self.plan.evolve_changes(batch=batch), [results])
             elif self.sink.overwrite and (removal := self.sink.removal_plan()) is not None:
                 removal = removal.evolve_changes(batch=batch)
                 job.execute(write_commit.write_job(removal, [], write_tasks.write_frames))
@@ -709,13 +712,9 @@ class KartothekCubeDataSource(ds.DataSource):
         # not with the options of a table: columns that were read from it keep them, wherever they are written
         target = WriteTarget.of(self.options, overwrite)
         plan, batch = target.plan(), target.options.batch
-        if plan is not None and batch is not None:
-            plan = plan.evolve_changes(batch=batch)
-            if write_commit.find_committed_batch(plan) is not None:
-                plan = None
-        if plan is None:
+        if plan is None or write_commit.find_committed_batch(plan, batch) is not None:
             return CubeWriter(None, "")
-        return CubeWriter(plan, _check_schema(plan, schema))
+        return CubeWriter(plan.evolve_changes(batch=batch), _check_schema(plan, schema))
 
     @concise_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> CubeStreamWriter:

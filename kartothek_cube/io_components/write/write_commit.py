@@ -105,13 +105,14 @@ def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMe
     return cast("DatasetMetadata", written) if plan.staged_id else next(iter(written.values()))
 
 
-def find_committed_batch(plan: WritePlan) -> dict[str, DatasetMetadata] | None:
-    """The datasets of a plan, if its batch or a later one is committed, which is done for all at once."""
+def find_committed_batch(plan: WritePlan, batch: tuple[str, int] | None) -> dict[str, DatasetMetadata] | None:
+    """The datasets of a plan, if a batch or a later one is committed, which is done for all at once."""
+    if batch is None:
+        return None
     states = discover.discover_datasets_unchecked(plan.cube.uuid_prefix, plan.store)
-    for name, spec in plan.specs.items():
-        batch = spec.change.batch
-        last = change_sets.last_batch(states[name], batch[0]) if batch and name in states else None
-        if batch is not None and last is not None and last >= batch[1]:
+    for name in plan.specs:
+        last = change_sets.last_batch(states[name], batch[0]) if name in states else None
+        if last is not None and last >= batch[1]:
             return DatasetsById({name: states[name] for name in plan.specs if name in states})
     return None
 

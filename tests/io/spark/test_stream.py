@@ -1,6 +1,7 @@
 """The data source as the sink of streams: every batch exactly once."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kartothek_cube.api import cube as api
+from kartothek_cube.io.spark._conversion import spark_schema
+from kartothek_cube.io.spark.datasource import KartothekCubeDataSource, WriteTarget
 from tests.support.spark_session import run_to_end
 
 pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")
@@ -92,6 +95,17 @@ def test_streams_of_several_threads_count_their_batches_each(stream, spark, tmp_
         with ThreadPoolExecutor(1) as pool:
             pool.submit(source.run).result()
     assert stored(url) == [0, 1]
+
+
+def test_the_commit_of_a_batch_is_planned_once(url, monkeypatch):
+    rows = pa.table({"x": [1, 2], "p": [0, 1]})
+    source, schema = KartothekCubeDataSource({"store": url, "cube": "cube", **NEW}), spark_schema(rows.schema)
+    message = source.streamWriter(schema, overwrite=False).write(iter(rows.to_batches()))
+    planned, plan = [], WriteTarget.plan
+    monkeypatch.setattr(WriteTarget, "plan", lambda target: planned.append(target) or plan(target))
+    # as Spark does, by another writer than that of the tasks
+    source.streamWriter(schema, overwrite=False).commit([replace(message, query="stream")], 0)
+    assert stored(url) == [1, 2] and len(planned) == 1
 
 
 def test_a_complete_result_replaces_the_last_one(stream, url):

@@ -64,5 +64,6 @@ def test_types_of_groups(store, monkeypatch, conditions, bits, partition_by, blo
     for table in api.query_cube_arrow(**query):
         assert {name: table[name].type.bit_width for name in bits} == bits
     expected = [df.dtypes.to_dict() for df in api.query_cube(**query)]
-    for facade in FACADES.values():
+    # façades do not know of blocks
+    for facade in FACADES.values() if block_bytes is None else ():
         assert [df.dtypes.to_dict() for df in facade().query_cube(**query)] == expected

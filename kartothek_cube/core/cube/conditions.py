@@ -186,6 +186,8 @@ class SimpleCondition(Condition):
 
     value: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=codec.check_value)
 
+    active = True
+
     @property
     @abstractmethod
     def OP(self) -> str:

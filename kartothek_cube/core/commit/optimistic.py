@@ -516,14 +516,14 @@ def put_schema(
 
 
 def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None:
-    """Put the schema of the state before first again, unless another writer has put a schema since."""
+    """Put the schema file from before the commit again, unless another writer has put one since."""
     if put is None:
         return
     content, token = header_store.read_versioned(blobs, base.schema_key)
     if content != put:
         return
     restored = base.schema
-    if base.state is not None and base.state.schema is not None:
+    if restored is None and base.state is not None and base.state.schema is not None:
         restored = schemas.render_schema_file(base.state.schema, base.state.metadata)
     # a new file stays: it may be that of another writer, with the same content, and is garbage at worst
     if restored is not None:

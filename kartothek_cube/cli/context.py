@@ -533,9 +533,16 @@ def pass_datasets(verb: str) -> Callable[[Callable[..., None]], Callable[..., No
     return add
 
 
+class _Formats(click.Choice[str]):
+    """Formats of a table; the error about a file in place of a format names its option."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"{super().get_invalid_choice_message(value, ctx)} A file is named by --to."
+
+
 def output_options(command: F) -> F:
     """Add the options ``--output`` and ``--to`` of commands whose result is a table."""
-    formats = click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"])
+    formats = _Formats(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"])
     derived = "Output format; by default derived from the file name, or a table."
     file = "Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout."
     to = click.option("--to", type=FILE, help=file)

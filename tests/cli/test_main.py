@@ -115,6 +115,7 @@ def test_streams_that_the_caller_has_closed_are_empty(url, monkeypatch, args, co
         (["cube", "query", "--where", "v > 1"], "unknown column v"),
         (["cube", "query", "--columns", "v3"], "unknown column v3"),
         (["cube", "query", "--output", "cvs"], "csv"),
+        (["cube", "query", "-o", "table.parquet"], "A file is named by --to"),
         *((["-j", number, "cube", "info"], number) for number in ("-1", str(2**31))),
     ],
 )

@@ -383,9 +383,8 @@ def _schema_file_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
     try:
         file = schema_file_from_bytes(blobs.get(key), key)
     except (errors.CorruptDatasetError, KeyError) as error:
-        text = f"the schema file cannot be read: {error}"
-        text = "the schema file does not exist" if isinstance(error, KeyError) else text
-        yield Problem(dataset.uuid, "missing-schema", key, text)
+        problem = "does not exist" if isinstance(error, KeyError) else f"cannot be read: {error}"
+        yield Problem(dataset.uuid, "missing-schema", key, f"the schema file {problem}")
         return
     if not file.schema.equals(dataset.schema):
         text = (

@@ -273,7 +273,6 @@ def commit_state(
     # Statistics, if there are some, replace those of the state. A repair makes no new version, and the
     # damaged state is not archived. A copy has the version of its source, unless it replaces a state, and
     # its header and schema file byte by byte, unless they have to be others.
-    written: list[str] = []
     snapshot: str | None = None
     put: bytes | None = None
     if isinstance(role, Decision):
@@ -281,50 +280,35 @@ def commit_state(
     # also a damaged dataset, one of an aborted operation, or a reserved header
     replaces = mode is WriteMode.REPLACE or (base.state is None and base.old is not None)
     try:
-        for index in new.secondary_indices.values():
-            if index.index_storage_key is None:
-                written.append(index.store_new(blobs, new.uuid))
-        extra = dict(new.extra)
-        if statistics is not None:
-            extra[pruning.STATISTICS] = name = pruning.store_statistics(blobs, new.uuid, statistics)
-            written.append(naming.statistics_key(new.uuid, name))
+        new, written = _store_side_files(blobs, new, statistics)
         collections = _read_tombstones(blobs, base)
-        names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
+        tombstones = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         needed = [*files, *written]
         is_unconfirmed = base.state is not None and not base.is_confirmed
         if base.aborted is not None or (is_unconfirmed and not replaces):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
-            snapshot = _archive(blobs, base, new, role, names)
+            snapshot = _archive(blobs, base, new, role, tombstones)
         record, replaced = _next_record(base, new, role, snapshot), _replaced_state(base)
         if not is_repair and (source_header is None or replaced is not None):
             version = history.make_version(replaced, blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
         has_tombstones = collections != header_store.tombstone_entries(new.metadata)
         is_alone = base.old is None and not isinstance(role, Participation | Decision)
-        if source_header is not None and not has_tombstones and is_alone:
-            header = source_header
-        else:
+        header = source_header if not has_tombstones and is_alone else None
+        if header is None:
             if source_header is not None:
                 # staged writes to the replaced state, which must not be published again
                 new = changes.with_staged_ids(new, changes.entries_of(replaced, changes.STAGED))
-            # copies: users get this state, and that of the base is shared
-            metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
-            extra = copy_json({**extra, COMMIT_RECORD: record.to_field()})
-            new = _unload_indices(new, metadata=metadata, extra=extra)
+            new = _with_record(new, record, collections)
             header = header_store.render(new, base.header_key)
         # schema first: a header must never be there without it. The state before finds its own schema in the
         # new file, see kartothek_cube.core.schema
         put = put_schema(blobs, base, new, replaces, source_schema)
-        others = 0 if base.state is None else len(base.state.partition_table)
-        # a dataset that was deleted, or had another table, may have left a schema that is collected now
-        schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
-        # the schema of a first commit is confirmed below, where it can be put again
-        names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # files that the header names have to be on disk before it, see BlobStore.flush
         blobs.flush(needed if snapshot is None else [*needed, snapshot])
-        header_store.check_files(blobs, base.uuid, [*needed, *schema_files], names, others=others)
+        _check_files(blobs, base, new, needed, tombstones, replaces)
         # the content that the new header replaces, unless that is in the other format
         key = base.header_key
         old = base.old.content if base.old is not None and base.old.key == key else None
@@ -349,15 +333,57 @@ def commit_state(
         raise
     if base.aborted is not None:
         operation.forget_aborted(blobs, base.aborted)
+    _expire_snapshots(blobs, base, new)
     before = snapshot if snapshot and isinstance(role, Participation) else ""
     final = source_header if source_header and base.state is None and not collections else b""
-    receipt = CommitReceipt(base, header, token, put, new, before, final)
+    return new, CommitReceipt(base, header, token, put, new, before, final)
+
+
+def _store_side_files(
+    blobs: BlobStore, new: DatasetMetadata, statistics: pa.Table | None
+) -> tuple[DatasetMetadata, list[str]]:
+    """Store the indices and statistics of a new state that are not stored; return the keys of the files."""
+    unstored = [index for index in new.secondary_indices.values() if index.index_storage_key is None]
+    written = [index.store_new(blobs, new.uuid) for index in unstored]
+    if statistics is not None:
+        name = pruning.store_statistics(blobs, new.uuid, statistics)
+        new = new.copy(extra={**new.extra, pruning.STATISTICS: name})
+        written.append(naming.statistics_key(new.uuid, name))
+    return new, written
+
+
+def _with_record(new: DatasetMetadata, record: CommitRecord, collections: dict[str, Any]) -> DatasetMetadata:
+    """A new state with its commit record and the tombstones that it inherits."""
+    # copies: users get this state, and that of the base is shared
+    metadata = copy_json(header_store.inherit_tombstones(new.metadata, collections))
+    return _unload_indices(
+        new, metadata=metadata, extra=copy_json({**new.extra, COMMIT_RECORD: record.to_field()})
+    )
+
+
+def _check_files(
+    blobs: BlobStore,
+    base: BaseState,
+    new: DatasetMetadata,
+    needed: Sequence[str],
+    tombstones: Set[str],
+    replaces: bool,
+) -> None:
+    """Check that no collection has deleted, or is deleting, a file of a commit."""
+    others = 0 if base.state is None else len(base.state.partition_table)
+    # a dataset that was deleted, or had another table, may have left a schema that is collected now
+    schema_files = [base.schema_key] if new.schema is not None and (replaces or base.old is None) else []
+    # the schema of a first commit is confirmed after its header, where it can be put again
+    names = tombstones - ({header_store.tombstone_name(base.schema_key)} if base.old is None else set())
+    header_store.check_files(blobs, base.uuid, [*needed, *schema_files], names, others=others)
+
+
+def _expire_snapshots(blobs: BlobStore, base: BaseState, new: DatasetMetadata) -> None:
+    """Expire snapshots after a commit, unless the dataset never kept any."""
     retention = history.snapshot_retention(new.metadata)
-    # of a dataset that kept none before, there are none
     kept_some = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) != 0
     if retention or (retention == 0 and kept_some):
         history.expire_snapshots(base.uuid, blobs)
-    return new, receipt
 
 
 def _archive(

@@ -411,12 +411,14 @@ def _archive(
 def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
     """The record of a commit on top of a base."""
     commit_id, inherited, own = gen_uuid(), base.participation, parse_record(new.extra)
-    has_other_schema = base.state is None or new.schema is not base.state.schema
-    schema = None if own is None or has_other_schema else own.schema
+    # that in the header of the base may be inherited; `own` may be that of an older state, which a rollback
+    # gives the schema of the base
+    same = base.state if base.state is not None and new.schema is base.state.schema else None
+    stored = None if same is None else parse_record(same.extra)
     old = base.record or CommitRecord("", lineage=gen_uuid(), interrupted=base.old is not None)
     record = CommitRecord(
         commit_id,
-        schema or embed_schema(new.schema),
+        (None if stored is None else stored.schema) or embed_schema(new.schema),
         unconfirmed=commit_id if base.old is None else None,
         lineage=old.lineage,
         interrupted=old.interrupted,

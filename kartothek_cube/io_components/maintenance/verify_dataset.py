@@ -47,7 +47,7 @@ REMEDIES: Mapping[str, str] = {
     "outdated-header": "Delete this header, or write to the dataset: that deletes it.",
     "schema": "Restore the schema file from a backup, or write the dataset again.",
     "missing-schema": "Repair the dataset: the schema is in its header, or in the footers of its files.",
-    "schema-pending": "Repair the dataset: the schema of an unfinished write gives way to the right one.",
+    "schema-pending": "Repair the dataset: the schema file gets the schema of the header.",
     "label": "Write the dataset again: the values of its partition keys are unknown.",
     "path": _REWRITE,
     "shared-file": _REWRITE,
@@ -388,8 +388,8 @@ def _schema_file_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
         return
     if not file.schema.equals(dataset.schema):
         text = (
-            "the schema is that of a write that has not finished (yet); this library knows the right one, "
-            "other readers of the format do not"
+            "the schema differs from that of the header, as while a write is in progress, or after it was "
+            "killed; this library reads the header, others this file"
         )
         yield Problem(dataset.uuid, "schema-pending", key, text)
 

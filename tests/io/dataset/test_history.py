@@ -320,6 +320,8 @@ def test_rollback_keeps_what_is_known_of_types(memory):
     eager.store_dataframes_as_dataset(memory, "u", [df], KEEP)
     eager.update_dataset_from_dataframes([frame(x=["a"], y=[2])], memory, "u")
     assert str(eager.rollback_dataset("u", memory, 1).schema.field("x").type) == "string"
+    # the header has the same schema as the file
+    assert eager.verify_dataset("u", memory).ok
     eager.update_dataset_from_dataframes([frame(x=["b"], y=[2])], memory, "u")
     assert eager.read_table("u", memory)["x"].tolist()[1] == "b"
 

@@ -407,7 +407,10 @@ def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
     if retention is None:
         return []
     snapshots = list_snapshots(blobs, current, stored.key)
-    return [snapshot.key for snapshot in snapshots[: max(len(snapshots) - retention, 0)]]
+    version = recorded_version(current)
+    own = snapshots if version is None else _drop_predecessor(snapshots, version.since)
+    kept = set(own[max(len(own) - retention, 0) :])
+    return [snapshot.key for snapshot in snapshots if snapshot not in kept]
 
 
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
@@ -450,7 +453,13 @@ def list_states(uuid: str, blobs: BlobStore, stored: HeaderBlob | None = None) -
     current = DatasetMetadata.load_from_header(stored, uuid, blobs)
     version = version_of(current, blobs, stored.key)
     newest = DatasetState(version.number, version.time, True, stored.key, version.since)
-    return [*list_snapshots(blobs, current, stored.key), newest]
+    return [*_drop_predecessor(list_snapshots(blobs, current, stored.key), version.since), newest]
+
+
+def _drop_predecessor(snapshots: list[DatasetState], since: datetime | None) -> list[DatasetState]:
+    """Snapshots without those of a former dataset of this name, which other software does not delete."""
+    # the numbers of versions begin again with the new dataset
+    return [snapshot for snapshot in snapshots if since is None or snapshot.time >= since]
 
 
 def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:

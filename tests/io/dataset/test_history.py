@@ -186,6 +186,24 @@ def test_a_writer_that_knows_no_versions(store):
     assert values(store, as_of=4) == [2, 1]
 
 
+def test_states_of_a_dataset_that_other_software_deleted_are_not_those_of_the_next_one(store):
+    """``delete_dataset`` and ``delete_cube`` of kartothek 5.3 leave the copies of older states."""
+    eager.update_dataset_from_dataframes([SECOND], store, "u")
+    for key in set(keys(store)) - set(copies(store)):
+        store().delete(key)
+    eager.store_dataframes_as_dataset(store, "u", [FIRST], KEEP)
+    assert versions(store) == [1]
+    eager.update_dataset_from_dataframes([FIRST], store, "u")
+    assert versions(store) == [1, 2]
+    assert [values(store, as_of=version) for version in (1, 2)] == [[1], [1, 1]]
+    eager.rollback_dataset("u", store, 1)
+    assert values(store) == [1]
+    eager.garbage_collect_dataset("u", store)
+    assert versions(store) == [1, 2, 3]
+    assert len(copies(store)) == 2
+    assert eager.verify_dataset("u", store).ok
+
+
 def test_partitions_that_no_header_lists_have_no_history(memory):
     eager.create_empty_dataset_header(memory, "u", FIRST, metadata=KEEP)
     eager.update_dataset_from_dataframes([FIRST], memory, "u")

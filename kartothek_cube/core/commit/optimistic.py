@@ -303,8 +303,8 @@ def commit_state(
                 new = changes.with_staged_ids(new, changes.entries_of(replaced, changes.STAGED))
             new = _with_record(new, record, collections)
             header = header_store.render(new, base.header_key)
-        # schema first: a header must never be there without it. The state before finds its own schema in the
-        # new file, see kartothek_cube.core.schema
+        # the schema file first: other software reads it, and must not find a header without it. It has the
+        # schema of the state before as well, see kartothek_cube.core.schema
         put = put_schema(blobs, base, new, replaces, source_schema)
         # files that the header names have to be on disk before it, see BlobStore.flush
         blobs.flush(needed if snapshot is None else [*needed, snapshot])

@@ -108,7 +108,7 @@ def discover_datasets_unchecked(
     dict
         Dataset id to metadata, sorted by id. An operation on several datasets is seen as a
         whole, or not at all. A dataset without a header is left out, and one without a schema,
-        with a warning in the log; headers of this library hold a copy of the schema file.
+        with a warning in the log; headers of this library contain the schema.
 
     Raises
     ------

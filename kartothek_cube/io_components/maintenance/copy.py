@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Generic
 
@@ -96,10 +97,11 @@ def plan_copy_dataset(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    schema = dataset.schema
-    if content is not None:
-        stored = None if schema is None else table_schema.schema_file_from_bytes(content, dataset.uuid)
-        if stored is None or stored.of(table_schema.schema_version_of(dataset.metadata)).equals(schema):
+    schema, version = dataset.schema, table_schema.schema_version_of(dataset.metadata)
+    # lost or damaged: the header has the schema
+    with suppress(errors.CorruptDatasetError):
+        stored = table_schema.schema_file_from_bytes(content or b"", dataset.uuid)
+        if content and (schema is None or stored.of(version).equals(schema)):
             return content
     schema = schema or table_schema.SchemaWrapper(pa.schema([]), dataset.uuid)
     return table_schema.render_schema_file(schema, dataset.metadata)

@@ -46,7 +46,7 @@ class DatasetScan:
     name: str
     uuid: str
     table: str
-    #: types as in the schema file; files may have narrower ones
+    #: types of the dataset; files may have narrower ones
     schema: pa.Schema
     #: not stored in the files
     partition_keys: tuple[str, ...]
@@ -550,8 +550,8 @@ def _make_scan(
     schema = snapshot.derive(("schema", name), partial(consistency.arrow_schema, dataset))
     columns = snapshot.derive(("names", name), lambda: tuple([c for c in schema.names if c[:2] != "__"]))
     keys = tuple(dataset.partition_keys)
-    # a dimension that only groups are made of is read and joined by, too
-    # in the order of the result: rows that are sorted by them need no other sort
+    # A dimension of the groups alone is a join key, too. In the order of the result: rows that are sorted by
+    # them need no other sort.
     grouping = [c for c in logical_plan.partition_by if c in cube.dimension_columns]
     needed_dimensions = dict.fromkeys([*logical_plan.dimension_columns, *grouping])
     dimensions = tuple([c for c in needed_dimensions if c in columns])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
 
@@ -66,15 +67,15 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
     # Either was written by a library that refuses to update an index of another type.
     types = {}
     for table in dataset.tables:
-        types.update(long_types(dataset.uuid, blobs, table))
+        # a header of this library has its schema, and the commit writes a lost or damaged file again
+        with suppress(KeyError, errors.CorruptDatasetError):
+            types.update(long_types(dataset.uuid, blobs, table))
     for column in set(columns) & set(dataset.secondary_indices):
-        try:
+        # that it is lost or damaged may be why it is rebuilt
+        with suppress(KeyError, errors.CorruptDatasetError):
             data = dataset.secondary_indices[column].load(blobs).columns_data
-        except (KeyError, errors.CorruptDatasetError):
-            # that may be why it is rebuilt
-            continue
-        if data is not None and data.file_type is not None:
-            types[column] = data.file_type
+            if data is not None and data.file_type is not None:
+                types[column] = data.file_type
     return {column: types[column] for column in columns if column in types}
 
 

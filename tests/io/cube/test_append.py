@@ -13,6 +13,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.arrow import same_type
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.io.eager import build_dataset_indices
 from tests.support import cubes
 from tests.support.cube_facades import FACADES, PARTS, SPARK, open_facade
 from tests.support.cubes import CUBE, ENRICH, SEED, file_keys, frame, header, refuses, rows, wrong
@@ -248,4 +249,16 @@ def test_a_lost_or_damaged_schema_file_is_written_again(content):
     store.delete(key) if content is None else store.put(key, content)
     api.append_to_cube(frame(x=[7], p=[7], v1=[17]), CUBE, store)
     assert 17 in api.query_cube_df(CUBE, store)["v1"].tolist()
+    assert api.verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("content", [None, b"no schema"])
+def test_a_lost_or_damaged_schema_file_stops_neither_a_copy_nor_an_index(content):
+    store, backup = cubes.memory(), cubes.memory()
+    api.build_cube(SEED, CUBE, store)
+    key = "cube++seed/table/_common_metadata"
+    store.delete(key) if content is None else store.put(key, content)
+    api.copy_cube(CUBE, store, backup)
+    assert api.verify_cube(CUBE, backup).ok
+    build_dataset_indices(store, "cube++seed", ["v1"])
     assert api.verify_cube(CUBE, store).ok

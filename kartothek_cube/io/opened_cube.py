@@ -477,7 +477,7 @@ class OpenedCube:
         def __getattr__(self, name: str) -> NoReturn:
             hint = "".join(f"did you mean {nearest!r}? " for nearest in nearest_names(name, dir(self)))
             remedy = f"{hint}dir(cube) has its methods, cube.c its columns"
-            if not name.startswith("_") and hasattr(LazyQuery, name):
+            if hasattr(LazyQuery, name):
                 remedy = f"a query has it, as in cube.query().{name}()"
             raise AttributeError(f"A cube has no attribute {name!r}: {remedy}")
 

@@ -257,9 +257,7 @@ def client_options(location: Location) -> dict[str, str | int]:
 
 
 def _to_text(value: object) -> str:
-    if isinstance(value, timedelta):
-        return f"{int(value.total_seconds() * 1000)}ms"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{int(value.total_seconds() * 1000)}ms" if isinstance(value, timedelta) else str(value)
 
 
 def _point_to_emulator(config: dict[str, Any]) -> None:

@@ -217,3 +217,18 @@ def test_a_commit_to_a_dataset_that_was_deleted_leaves_nothing(store, monkeypatc
     with pytest.raises(ConcurrentWriteError):
         api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
     assert keys(store) == set()
+
+
+def test_a_refused_attempt_leaves_the_state_that_the_faster_writer_has_archived(store, monkeypatch):
+    archive, overtaken = history.archive, []
+
+    def archive_and_be_overtaken(*args, **kwargs):
+        key = archive(*args, **kwargs)
+        if not overtaken:
+            overtaken.append(key)
+            api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
+        return key
+
+    monkeypatch.setattr(history, "archive", archive_and_be_overtaken)
+    api.update_dataset_from_dataframes([frame(x=[5])], store, "u")
+    assert [api.read_table("u", store, as_of=n)["x"].tolist()[3:] for n in (1, 2, 3)] == [[], [4], [4, 5]]

@@ -412,6 +412,12 @@ def test_versions_of_deleted_datasets_count_beside_other_software(store):
     assert versions == sorted(set(versions))
 
 
+def test_a_dataset_is_deleted_beside_a_seed_that_other_software_wrote_last(store):
+    cubes.edit_header(lambda: store, "cube++seed", lambda content: content.pop("kartothek_cube"))
+    api.delete_cube(CUBE, store, ["enrich"])
+    assert set(api.query_cube(CUBE, store)[0]) == set(SEED)
+
+
 def test_a_seed_that_other_software_wrote_last_can_be_rolled_back_with_other_datasets(store):
     first = {name: states[0].version for name, states in api.list_cube_history(CUBE, store).datasets.items()}
     changed(store)

@@ -102,3 +102,12 @@ def test_a_copy_does_not_replace_what_was_built_meanwhile(store):
         api.copy_cube(CUBE, Same.of(store), Same.of(slow), datasets=["seed"])
     assert rows(target, "v") == [[9], [9], [9]]
     assert api.verify_cube(CUBE, Same.of(target)).ok
+
+
+def test_a_build_that_fails_at_its_last_header_is_undone_as_a_whole(caplog):
+    refused = PermissionError("refused")
+    failing = FaultyStore(store := memory()).fail("put", key=f"cube++seed{HEADER}", error=refused)
+    with pytest.raises(PermissionError):
+        api.build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(failing))
+    assert not [key for key in store.keys() if HEADER in key]
+    assert not caplog.messages

@@ -174,6 +174,13 @@ def test_nested_values_get_the_stored_type_if_they_stay_the_same(store_factory, 
     assert query_cube_arrow(CUBE, store_factory)[0]["v1"].to_pylist() == [expected]
 
 
+def test_fields_of_arrow_structs_get_the_stored_types(store_factory):
+    stored, given = (pa.table({"x": [0], "p": [0], "v1": [{"a": a, "b": "x"}]}) for a in (1, 2.0))
+    eager_cube.build_cube(stored, CUBE, store_factory)
+    eager_cube.append_to_cube(given, CUBE, store_factory)
+    assert query_cube_arrow(CUBE, store_factory)[0]["v1"].type == stored["v1"].type
+
+
 def test_columns_that_no_query_shows_are_refused(driver, store_factory):
     seed, other = frame(x=[0], p=[0], v1=[1]), frame(x=[0], p=[0], v2=[1])
     arguments = {"cube": CUBE, "store": store_factory}

@@ -82,6 +82,8 @@ def test_no_match_changes_nothing_but_the_metadata(driver, built):
         (C("q") == "a", {"whole": "by q: 2 rows,"}),
         ((C("p") == 0) & (C("q") == "a"), {"only_q": "by p: 1 row,", "whole": "by p, q: 2 rows,"}),
         (C("q") == "z", {"whole": "by q: 2 rows,"}),
+        # of only_q, nothing is removed
+        ((C("p") == 0) & (C("q") == "z"), {"whole": "by p, q: 2 rows,"}),
     ],
 )
 def test_rows_of_datasets_with_other_keys_are_removed_with_a_warning(driver, built, conditions, expected):

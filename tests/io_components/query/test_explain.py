@@ -34,6 +34,7 @@ def test_everything(store):
     assert found == [("seed", "seed"), ("enrich", "left"), ("extra", "left")]
     assert [d.read_files for d in explained.datasets] == [4, 3, 1]
     assert (explained.partitions, explained.groups, explained.unused) == (4, None, ())
+    assert "not needed" not in repr(explained)
     assert roles(explained)["enrich"].aligned_by == ("p",)
     assert roles(explained)["extra"].joined_by == ("x",)
     explained = explain_query(CUBE, store, C("p") == 9)

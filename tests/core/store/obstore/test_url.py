@@ -33,6 +33,7 @@ BLOB = CHINESE.format("https://", "blob")
 def test_places(url, kind, bucket, prefix):
     location = object_store.parse_url(url)
     assert (location.kind, location.bucket, location.prefix) == (kind, bucket, prefix)
+    assert ("?..." in repr(location)) == bool(location.options)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,18 @@ def test_polars_retries_as_often():
         "retry_max_backoff_ms": 1000,
         "retry_base_multiplier": 1.5,
     }
+
+
+def test_polars_gets_the_region_that_obstore_takes_from_the_environment(monkeypatch):
+    names, regions = ("AWS_DEFAULT_REGION", "AWS_REGION"), ["us-east-1", "eu-west-1", "eu-west-2"]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    location = object_store.parse_url("s3://b")
+    found = [object_store.client_options(location)["region"]]
+    for name, region in zip(names, regions[1:], strict=True):
+        monkeypatch.setenv(name, region)
+        found.append(object_store.client_options(location)["region"])
+    assert found == regions
 
 
 @pytest.mark.parametrize(

@@ -400,6 +400,22 @@ def test_a_reader_beside_the_first_write_of_several_datasets(at):
     assert values(store) == [2]
 
 
+def test_a_reader_whose_header_of_the_seed_is_older_than_a_committed_and_a_pending_operation(impatient):
+    def of_both(value):
+        return {name: frame(x=[0], p=[0], **{name: [value]}) for name in ("seed", "z")}
+
+    def write_twice():
+        api.append_to_cube(of_both(2), CUBE, store)
+        assert die(store, lambda dying: api.append_to_cube(of_both(3), CUBE, dying), 1)
+
+    store = memory()
+    api.build_cube(of_both(1), CUBE, store)
+    meanwhile = FaultyStore(store).fail("get", key=f"cube++z{HEADER}", error=write_twice)
+    with limit_threads(1):
+        assert answer(meanwhile)[["seed", "z"]].to_numpy().tolist() == [[2, 2]]
+    assert meanwhile.happened
+
+
 def test_time_travel_never_stops_between_commits(store):
     api.keep_cube_history(CUBE, store, 9)
     api.append_to_cube(data(2), CUBE, store)

@@ -7,9 +7,11 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 import attrs
@@ -20,6 +22,7 @@ from pyspark.sql.types import StructField, StructType
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.cube.discover import list_cubes
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
+from kartothek_cube.io.spark._session import active_session
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
@@ -311,6 +314,8 @@ def table_options(options: Mapping[str, str], schema: StructType) -> dict[str, s
 # -- what `register` changes in PySpark ----------------------------------------------------------------------
 
 _MODES = {"error": "error", "errorifexists": "error", "default": "error", "ignore": "ignore"}
+#: layouts of other formats, and the argument `partitionBy` of `save` and `start`
+_LAYOUTS = ("partitionBy", "clusterBy")
 #: attributes: what the user has chosen for a writer; that a method is changed already
 _CHOSEN, _CHANGED = "_kartothek_cube_chosen", "_kartothek_cube_wraps"
 
@@ -338,18 +343,33 @@ def patch_pyspark() -> None:
         readwriter = sys.modules.get(f"{package}.readwriter")
         if readwriter is None or hasattr(readwriter.DataFrameWriter.save, _CHANGED):
             continue
-        writer = readwriter.DataFrameWriter
-        _call_before(writer, "format", _remember)
-        _call_before(writer, "mode", _remember)
-        _call_before(writer, "save", _translate_mode)
-        _call_before(writer, "saveAsTable", _refuse_unreadable)
-        _call_before(readwriter.DataFrameWriterV2, "using", _refuse_unreadable)
-        _call_before(import_module(f"{package}.catalog").Catalog, "createTable", _refuse_unreadable)
-        _call_before(import_module(f"{package}.session").SparkSession, "sql", _check_statement)
-        stream_writer = import_module(f"{package}.streaming.readwriter").DataStreamWriter
-        _call_before(stream_writer, "format", _remember)
-        _call_before(stream_writer, "start", _activate_session)
-        _call_before(stream_writer, "toTable", _refuse_new_table)
+        try:
+            _patch_package(package, readwriter)
+        except (AttributeError, ImportError) as error:
+            warnings.warn(
+                f"This version of PySpark is unknown ({error}): format {FORMAT} may lack the modes 'error' "
+                "and 'ignore', and not refuse tables that cannot be read. Use kartothek_cube.io.spark.cube",
+                stacklevel=3,
+            )
+
+
+def _patch_package(package: str, readwriter: ModuleType) -> None:
+    writer = readwriter.DataFrameWriter
+    stream_writer = import_module(f"{package}.streaming.readwriter").DataStreamWriter
+    _call_before(writer, "format", _remember)
+    _call_before(writer, "mode", _remember)
+    for layout in _LAYOUTS:
+        for cls in (writer, stream_writer):
+            _call_before(cls, layout, partial(_remember_layout, layout))
+    _call_before(writer, "save", _translate_mode)
+    _call_before(writer, "saveAsTable", _refuse_unreadable)
+    _call_before(readwriter.DataFrameWriterV2, "using", _refuse_unreadable)
+    _call_before(import_module(f"{package}.catalog").Catalog, "createTable", _refuse_unreadable)
+    _call_before(import_module(f"{package}.session").SparkSession, "sql", _check_statement)
+    _call_before(stream_writer, "format", _remember)
+    _call_before(stream_writer, "outputMode", _remember)
+    _call_before(stream_writer, "start", _prepare_stream)
+    _call_before(stream_writer, "toTable", _refuse_new_table)
 
 
 def _call_before(cls: type, name: str, function: Callable[[Any, dict[str, Any]], None]) -> None:
@@ -368,8 +388,13 @@ def _call_before(cls: type, name: str, function: Callable[[Any, dict[str, Any]],
 
 
 def _remember(writer: Any, arguments: dict[str, Any]) -> None:
-    chosen = {name: arguments[name] for name in ("source", "saveMode") if arguments.get(name) is not None}
+    names = ("source", "saveMode", "outputMode")
+    chosen = {name: arguments[name] for name in names if arguments.get(name) is not None}
     vars(writer).setdefault(_CHOSEN, {}).update(chosen)
+
+
+def _remember_layout(layout: str, writer: Any, arguments: dict[str, Any]) -> None:
+    vars(writer).setdefault(_CHOSEN, {})[layout] = any(arguments.get("cols", ()))
 
 
 def _has_our_format(writer: Any, arguments: dict[str, Any]) -> bool:
@@ -377,29 +402,58 @@ def _has_our_format(writer: Any, arguments: dict[str, Any]) -> bool:
     return str(given or vars(writer).get(_CHOSEN, {}).get("source")).lower() == FORMAT
 
 
+def _refuse_layout(writer: Any, arguments: dict[str, Any]) -> None:
+    # Spark ignores it in streams
+    chosen = vars(writer).get(_CHOSEN, {})
+    given = [layout for layout in _LAYOUTS if chosen.get(layout) or arguments.get(layout)]
+    if given:
+        raise AnalysisException(
+            f"Format {FORMAT}: leave out {given[0]}: the cube defines the partition columns, for a new cube "
+            "by the option 'partition_columns'"
+        )
+
+
 def _translate_mode(writer: Any, arguments: dict[str, Any]) -> None:
     if not _has_our_format(writer, arguments):
         return
+    _refuse_layout(writer, arguments)
     options = arguments.setdefault("options", {})
     mode = str(arguments.get("mode") or vars(writer).get(_CHOSEN, {}).get("saveMode", "error")).lower()
     if mode in _MODES:
         options["if_exists"], arguments["mode"] = _MODES[mode], "append"
     elif mode == "overwrite":
         # a data source does not see the options of the session
-        options[_SESSION_OVERWRITE] = writer._spark.conf.get(_SESSION_OVERWRITE, "static")
+        options[_SESSION_OVERWRITE] = _session_of(writer).conf.get(_SESSION_OVERWRITE, "static")
 
 
-def _activate_session(writer: Any, _arguments: dict[str, Any]) -> None:
+def _prepare_stream(writer: Any, arguments: dict[str, Any]) -> None:
+    if not _has_our_format(writer, arguments):
+        return
+    _refuse_layout(writer, arguments)
+    mode = arguments.get("outputMode") or vars(writer).get(_CHOSEN, {}).get("outputMode")
+    if str(mode).lower() == "update":
+        raise AnalysisException(
+            f"Format {FORMAT}: there is no output mode 'update': append the batches by foreachBatch, as "
+            "queries return the last row of a cell"
+        )
     # Spark looks for the format of a sink in the active session alone, and a new thread has none; those of
     # Spark Connect are on the server
-    if hasattr(writer, "_spark"):
-        spark = writer._spark
-        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    session = _session_of(writer)
+    if isinstance(session, SparkSession):
+        session.createDataFrame([], "a int")  # makes it the active one
+
+
+def _session_of(writer: Any) -> SparkSession:
+    """The session of a writer, which has no public name; in unknown versions of PySpark the active one."""
+    names = [name for name in ("_spark", "_session") if hasattr(writer, name)]
+    return getattr(writer, names[0]) if names else active_session()
 
 
 def _refuse_new_table(writer: Any, arguments: dict[str, Any]) -> None:
-    spark = writer._spark if hasattr(writer, "_spark") else writer._session
-    if _has_our_format(writer, arguments) and not spark.catalog.tableExists(arguments["tableName"]):
+    if not _has_our_format(writer, arguments):
+        return
+    _refuse_layout(writer, arguments)
+    if not _session_of(writer).catalog.tableExists(arguments["tableName"]):
         raise AnalysisException(_UNREADABLE)
 
 
@@ -411,7 +465,7 @@ def _refuse_unreadable(target: Any, arguments: dict[str, Any]) -> None:
 
 
 def _check_statement(session: SparkSession, arguments: dict[str, Any]) -> None:
-    text = _COMMENTS.sub(" ", arguments["sqlQuery"])
+    text = _COMMENTS.sub(" ", str(arguments.get("sqlQuery")))
     if _CREATE_WITH_COLUMNS.match(text):
         raise AnalysisException(_UNREADABLE)
     change = _ALTER_COLUMNS.match(text)

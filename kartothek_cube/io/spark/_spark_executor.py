@@ -333,6 +333,11 @@ def check_frame(obj: object, where: str = "") -> None:
             f"but got {type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, "
             "or the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
         )
+    if obj.isStreaming:
+        raise TypeError(
+            f"{where}A DataFrame of a stream has no end: write its batches by "
+            f"writeStream.format({_datasource_options.FORMAT!r}), or by this function in foreachBatch"
+        )
 
 
 def _check_columns(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType]) -> pa.Table:

@@ -411,6 +411,21 @@ def test_wrong_options_and_columns_are_named_before_anything_is_computed(
     assert files(url) == set()
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda writer: writer.partitionBy("p").save(),
+        lambda writer: writer.clusterBy("p").save(),
+        lambda writer: writer.save(partitionBy=["p"]),
+    ],
+)
+def test_partition_columns_are_those_of_the_cube(spark, url, write):
+    writer = frame(spark, [1]).write.format("kartothek_cube").options(store=url, cube="cube", **NEW)
+    with pytest.raises(AnalysisException, match=r"leave out \w+By: the cube defines the partition columns"):
+        write(writer)
+    assert files(url) == set()
+
+
 def test_columns_that_spark_does_not_tell_apart_are_refused(spark, url):
     df = frame(spark, [1]).selectExpr("*", "1 as z", "2 as Z")
     with pytest.raises(AnalysisException, match="differ in upper and lower case only: Z, z"):

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.io.spark import _java_version, local_session, register
+from kartothek_cube.io.spark._datasource_options import patch_pyspark
 from kartothek_cube.io.spark._session import active_session, explain_error, no_pandas_warnings, workers
 from tests.io.spark.test_cube import CUBE, seed
 from tests.support.paths import ROOT
@@ -185,3 +187,10 @@ def test_input_that_fails_is_one_sentence(spark, url):
     line = wrong.__code__.co_firstlineno + 2
     assert str(caught.value) == f"A task failed in wrong ({__file__}, line {line}): KeyError: 'nokey'"
     assert caught.value.__suppress_context__
+
+
+def test_an_unknown_version_of_pyspark_is_a_warning(monkeypatch):
+    unknown = SimpleNamespace(DataFrameWriter=type("DataFrameWriter", (), {"save": print}))
+    monkeypatch.setitem(sys.modules, "pyspark.sql.readwriter", unknown)
+    with pytest.warns(UserWarning, match=r"PySpark is unknown .* Use kartothek_cube.io.spark.cube"):
+        patch_pyspark()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.io.spark._conversion import spark_schema
@@ -172,6 +172,26 @@ def test_wrong_options_stop_a_stream_at_once(stream, url, options, fragment):
     with pytest.raises(PySparkException, match=fragment):
         stream.run(**options)
     assert parquet(url) == set()
+
+
+@pytest.mark.parametrize(
+    "change, fragment",
+    [
+        (lambda writer: writer.partitionBy("p"), "leave out partitionBy: the cube defines"),
+        (lambda writer: writer.clusterBy("p"), "leave out clusterBy"),
+        (lambda writer: writer.outputMode("update"), "append the batches by foreachBatch"),
+    ],
+)
+def test_what_spark_or_the_format_would_ignore_is_refused_at_once(stream, url, change, fragment):
+    writer = change(stream.frame().writeStream.format("kartothek_cube").options(store=url, cube="cube"))
+    with pytest.raises(AnalysisException, match=fragment):
+        writer.start()
+    assert parquet(url) == set()
+
+
+def test_a_frame_of_a_stream_is_not_written_at_once(stream, url):
+    with pytest.raises(TypeError, match=r"Dataset seed: .* by this function in foreachBatch"):
+        api.build_cube_from_spark({"seed": stream.frame()}, CUBE, url)
 
 
 # foreachBatch -----------------------------------------------------------------------------------------------

@@ -649,10 +649,16 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
     @_conversion.spark_remedies()
     def commit(self, messages: Messages, batchId: int) -> None:
         """Commit a batch, unless a batch of this number is committed already."""
-        queries = {message.query for message in messages if isinstance(message, TaskCommit) and message.query}
+        queries = {message.query for message in messages if isinstance(message, TaskCommit)}
         if not queries:
             return
         (query,) = queries
+        if query is None:
+            _discard(self.sink.store, messages)
+            raise RuntimeError(
+                f"Format {FORMAT}: this version of Spark does not tell tasks the id of the stream, by which "
+                "a repeated batch is found: write the batches by foreachBatch"
+            )
         batch = query, batchId
         if write_commit.find_committed_batch(self.plan, batch) is not None:
             _discard(self.sink.store, messages)

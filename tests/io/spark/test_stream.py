@@ -108,6 +108,16 @@ def test_the_commit_of_a_batch_is_planned_once(url, monkeypatch):
     assert stored(url) == [1, 2] and len(planned) == 1
 
 
+def test_a_batch_of_a_stream_without_id_is_an_error(url):
+    rows = pa.table({"x": [1, 2], "p": [0, 1]})
+    source = KartothekCubeDataSource({"store": url, "cube": "cube", **NEW})
+    writer = source.streamWriter(spark_schema(rows.schema), overwrite=False)
+    message = writer.write(iter(rows.to_batches()))
+    with pytest.raises(RuntimeError, match="write the batches by foreachBatch"):
+        writer.commit([message], 0)
+    assert parquet(url) == set()
+
+
 def test_a_complete_result_replaces_the_last_one(stream, url):
     for number in range(2):
         stream.add(range(4), number + 1)

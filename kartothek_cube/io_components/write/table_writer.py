@@ -30,7 +30,7 @@ from kartothek_cube.core import (
 from kartothek_cube.core.arrow import Ints, count_nulls, is_text, normalize_zeros, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.partition import PartitionTable, cells_suffix, encode_component
+from kartothek_cube.core.partition import cells_suffix, derived_keys, encode_component
 from kartothek_cube.core.pruning import collect_statistics
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
@@ -174,7 +174,7 @@ def write_table(
     indices = {c: index_entries(table.column(c), starts, labels, dtype) for c, dtype in types.items()}
     statistics = statistics_of(spec, table, starts, labels, schema)
     rows = table.drop_columns(list(spec.partition_on))
-    derived = PartitionTable.from_labels(spec.uuid, spec.table, labels).files[spec.table]
+    derived = derived_keys(f"{spec.uuid}/{spec.table}/", labels)
     keys = write_files(spec, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own, widths = None if keys.equals(derived) else keys, _widths_of_rows(spec, rows)

@@ -324,7 +324,7 @@ def index_entries(
     if len(distinct) * len(starts) <= max(8 * len(values), 1 << 16):
         is_entry = np.zeros((len(distinct), len(starts)), dtype=bool)
         is_entry.ravel()[ranks * len(starts) + partition] = True
-        ranks, partition = is_entry.nonzero()
+        return IndexUpdate(index.IndexColumns.from_mask(distinct, is_entry, labels), labels)
     return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
 
 

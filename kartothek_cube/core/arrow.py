@@ -443,11 +443,12 @@ def promotes_to(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
     """Table with more columns at the end."""
-    added = pa.table(dict(columns))
-    if not added.num_columns:
+    added = dict(columns)
+    if not added:
         return table
-    schema = pa.schema([*table.schema, *added.schema], table.schema.metadata)
-    return pa.Table.from_arrays([*table.columns, *added.columns], schema=schema)
+    fields = [*table.schema, *(pa.field(name, column.type) for name, column in added.items())]
+    schema = pa.schema(fields, table.schema.metadata)
+    return pa.Table.from_arrays([*table.columns, *added.values()], schema=schema)
 
 
 def describe(value: object) -> str:

@@ -76,10 +76,10 @@ def for_each_column(function: Callable[[int], None], n_columns: int, n_rows: int
 def repeat(values: pa.Array, times: Ints) -> pa.Array:
     """Each value repeated as often as its entry in ``times`` says."""
     # a third of the time of take: runs are filled
-    is_used = times > 0
-    ends = pa.array(np.cumsum(times[is_used], dtype=np.int64))
-    used = values if is_used.all() else values.filter(pa.array(is_used))
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, used))
+    (used,) = times.nonzero()
+    if len(used) < len(times):
+        values, times = values.take(pa.array(used)), times[used]
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(times.cumsum()), values))
 
 
 def to_single_array(column: Column) -> pa.Array:

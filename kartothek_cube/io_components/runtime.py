@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import chain, islice
+from math import ceil
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -124,16 +125,18 @@ def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
             raise MissingFileError(key) from error
 
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    return float(np.mean(list(ordered_map(size, keys, threads)))) if keys else 0.0
+    return sum(ordered_map(size, keys, threads)) / len(keys) if keys else 0.0
 
 
 def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
     """Bounds of slices of equal weight: at least so many if they are worth a task, by size more."""
     ends = np.cumsum(weights)
     total = float(ends[-1])
-    n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / tuning.MIN_TASK_BYTES))), 1)
+    n_slices = max(ceil(total / size), min(least, ceil(total / tuning.MIN_TASK_BYTES)), 1)
+    if n_slices == 1:
+        return np.array([0, len(weights)])
     # those that end before each item; items may be larger than slices
-    ended = np.floor(ends[:-1] * (n_slices / total)) if total else ends[:-1]
+    ended = np.floor(ends[:-1] * (n_slices / total))
     return np.concatenate([[0], np.flatnonzero(np.diff(ended, prepend=0)) + 1, [len(weights)]])
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -172,3 +173,10 @@ def test_the_time_moves_while_no_file_is_done(monkeypatch):
 )
 def test_bytes_text(nbytes, text):
     assert runtime.bytes_text(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    "weights, bounds", [([0.0], [0, 1]), ([5.0, 0.0], [0, 2]), ([5.0, 5.0, 6.0], [0, 2, 3])]
+)
+def test_slices_are_no_more_than_their_size_demands(weights, bounds):
+    assert runtime.split_by_weight(np.array(weights), 1, 10).tolist() == bounds

@@ -528,7 +528,7 @@ class DatasetMetadata(DatasetMetadataBase):
         schema: SchemaWrapper | None = None,
         table_name: str = naming.SINGLE_TABLE,
     ) -> DatasetMetadata:
-        """Read a dataset from the decoded content of its header; the schema comes from the store.
+        """Read a dataset from the decoded content of its header; a schema that it lacks comes from the store.
 
         A schema that is known already may be given, and its table.
 

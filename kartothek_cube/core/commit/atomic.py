@@ -11,7 +11,7 @@ import attrs
 
 from kartothek_cube.core import dataset_files, errors, history, hooks
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.optimistic import (
     Result,
@@ -288,7 +288,7 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 operation.forget_aborted(blobs, base.aborted)
             else:
                 files = dataset_files.file_keys(base.state)
-                commit_state(blobs, base, base.state, files, mode=WriteMode.REPLACE, is_repair=True)
+                commit_state(blobs, base, base.state, files, replaces=True, is_repair=True)
             return True
     raise errors.ConcurrentWriteError(uuid)
 

@@ -122,23 +122,21 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
     if is_committed(base.state, change):
         return _already_committed(blobs, base)
     new = _check_and_apply(base.state, change)
-    has_entries = len(change.added) or change.new_indices
+    has_entries, replaces = len(change.added) or change.new_indices, change.mode is WriteMode.REPLACE
     # the header would have the same content as the stored one
-    is_unchanged = not has_entries and change.mode is not WriteMode.REPLACE and new == base.state
-    is_unchanged &= not isinstance(role, Decision)
+    is_unchanged = not has_entries and not replaces and new == base.state and not isinstance(role, Decision)
     if is_unchanged and change.statistics is None:
         return _already_committed(blobs, base)
     statistics = None
     if change.statistics is not None or change.schema_update is not None:
-        is_new = base.state is None or change.mode is WriteMode.REPLACE
-        old = None if base.state is None or is_new else base.state.load_statistics(blobs)
+        old = None if base.state is None or replaces else base.state.load_statistics(blobs)
         statistics = changes.update_statistics(old, new, change)
         if is_unchanged and statistics is not None and old is not None and statistics.equals(old):
             return _already_committed(blobs, base)  # a build of statistics that is repeated
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
-    is_repair, files = change.is_index_rebuild(base.state), change.files
+    is_repair, state = change.is_index_rebuild(base.state), (blobs, base, new, change.files)
     return commit_state(
-        blobs, base, new, files, change.mode, role, change.info, is_repair=is_repair, statistics=statistics
+        *state, role, change.info, replaces=replaces, is_repair=is_repair, statistics=statistics
     )
 
 
@@ -259,10 +257,10 @@ def commit_state(
     base: BaseState,
     new: DatasetMetadata,
     files: Sequence[str],
-    mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
     info: history.OperationInfo | None = None,
     *,
+    replaces: bool = False,
     hides: bool = False,
     is_repair: bool = False,
     statistics: pa.Table | None = None,
@@ -278,7 +276,7 @@ def commit_state(
     if isinstance(role, Decision):
         role.check(blobs, base)
     # also a damaged dataset, one of an aborted operation, or a reserved header
-    replaces = mode is WriteMode.REPLACE or (base.state is None and base.old is not None)
+    replaces = replaces or (base.state is None and base.old is not None)
     try:
         new, written = _store_side_files(blobs, new, statistics)
         collections = _read_tombstones(blobs, base)

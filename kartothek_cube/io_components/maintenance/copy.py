@@ -14,7 +14,6 @@ from kartothek_cube.core import arguments, errors, history, naming, tuning
 from kartothek_cube.core import header as headers
 from kartothek_cube.core import schema as table_schema
 from kartothek_cube.core.commit import header_store, optimistic
-from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.operation import Role, committed_state, rename_operations, settle
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
@@ -141,9 +140,9 @@ def _put_copy(
                 base,
                 copy.state,
                 files,
-                WriteMode.REPLACE,
                 role,
                 info,
+                replaces=True,
                 source_header=copy.header,
                 source_schema=copy.schemas.get(own),
             )

@@ -134,7 +134,7 @@ _REPEAT = "Look at the newest state, and go back again if that is still wanted."
 
 def finish_rollback(blobs: BlobStore, plan: RollbackPlan, role: Role = None) -> optimistic.Result:
     """Commit an older state as a new one; the state that it replaces is archived."""
-    base, info, mode = plan.base, history.describe_operation("rollback"), change.WriteMode.REPLACE
+    base, info = plan.base, history.describe_operation("rollback")
     keys = dataset_files.file_keys(plan.state)
     if isinstance(role, Decision) and base.record is None:
         # the operation has added a record to the header of other software
@@ -142,7 +142,7 @@ def finish_rollback(blobs: BlobStore, plan: RollbackPlan, role: Role = None) -> 
     for _ in header_store.attempts():
         try:
             state, receipt = optimistic.commit_state(
-                blobs, base, plan.state, keys, mode=mode, role=role, info=info, hides=plan.hides
+                blobs, base, plan.state, keys, role, info, replaces=True, hides=plan.hides
             )
         except PreconditionFailed:
             base = _read_same_base(blobs, plan)

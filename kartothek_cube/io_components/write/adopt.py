@@ -266,9 +266,8 @@ def _adopt_as_is(
     keys = list(write.partition_on)
     if not _has_stored_form(table, file, parquet, keys):
         return None
-    names, cube = table.schema.names, write.cube
-    indices = write.index_columns(names)
-    order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
+    names = table.schema.names
+    indices, order = write.index_columns(names), write_tasks.key_columns(write, names)
     columns = (*keys, *order, *indices, *write.statistics, *sorted(write.contract.columns))
     columns = (*columns, *names) if write.contract.has_checks else columns
     rows = table.read(file, parquet, [c for c in dict.fromkeys(columns) if c in names])

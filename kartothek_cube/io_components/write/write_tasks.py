@@ -285,7 +285,7 @@ def prepare(
         table_writer.check_files(spec, table)
         # a cell that is merged into the stored ones may lack columns: what is written is checked
         if unique:
-            check_contract(spec, table, _key_columns(spec, table))
+            check_contract(spec, table, key_columns(spec, table.column_names))
     return tables
 
 
@@ -356,7 +356,7 @@ def prepare_table(spec: WriteSpec, frames: Iterable[Any], *, unique: bool = True
     # the frames count as one: by a gap in one, floats without gaps in others are integers
     table = pandas_conversion.restore_types(_concat(spec, [first, *others]), spec.types) if others else first
     _check_keys(spec, table)
-    table = kernels.sort_rows(table, _key_columns(spec, table))
+    table = kernels.sort_rows(table, key_columns(spec, table.column_names))
     if unique:
         check_unique(spec, table)
     return table
@@ -512,9 +512,9 @@ def _check_nulls(spec: WriteSpec, kind: str, column: str, values: pa.ChunkedArra
         )
 
 
-def _key_columns(spec: WriteSpec, table: pa.Table) -> list[str]:
-    cube, names = spec.cube, set(table.column_names)
-    return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
+def key_columns(spec: WriteSpec, names: Collection[str]) -> list[str]:
+    """The columns that identify a cell, in the order by which files are sorted."""
+    return [c for c in (*spec.cube.partition_columns, *spec.cube.dimension_columns) if c in names]
 
 
 # -- cells that occur twice ---------------------------------------------------------------------------------
@@ -522,7 +522,7 @@ def _key_columns(spec: WriteSpec, table: pa.Table) -> list[str]:
 
 def check_unique(spec: WriteSpec, table: pa.Table) -> None:
     """Raise errors.DuplicateCellsError if a cell occurs twice."""
-    names = _key_columns(spec, table)
+    names = key_columns(spec, table.column_names)
     columns = [table.column(c) for c in names]
     if kernels.strictly_increasing(columns, len(table)):
         return

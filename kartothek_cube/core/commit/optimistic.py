@@ -134,9 +134,16 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
         if is_unchanged and statistics is not None and old is not None and statistics.equals(old):
             return _already_committed(blobs, base)  # a build of statistics that is repeated
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
-    is_repair, state = change.is_index_rebuild(base.state), (blobs, base, new, change.files)
     return commit_state(
-        *state, role, change.info, replaces=replaces, is_repair=is_repair, statistics=statistics
+        blobs,
+        base,
+        new,
+        change.files,
+        role,
+        change.info,
+        replaces=replaces,
+        is_repair=change.is_index_rebuild(base.state),
+        statistics=statistics,
     )
 
 

@@ -205,78 +205,56 @@ class LogicalPlan:
         return expressions.all_of([*self.predicates[name], *self.implied[name]])
 
 
+@attrs.frozen
+class _BoundCondition:
+    """A condition in the types of its columns."""
+
+    condition: Condition | Disjunction
+    tree: expressions.Node
+    literals: list[expressions.LiteralType]
+    columns: frozenset[str]
+
+
 def analyze(query: QueryCube[StoreT], snapshot: CubeSnapshot) -> LogicalPlan:
     """Check the arguments of a query against the stored columns, types and indices."""
     cube, datasets = query.cube, snapshot.datasets
     columns, types = snapshot.derive("columns", lambda: _columns_of(datasets))
     conjunction = implied_conditions.to_conjunction(query.conditions, types)
-    active, restricted = [c for c in conjunction.conditions if c.active], conjunction.columns
-    _check_columns("condition", restricted, types)
-    trees = [_bind_condition(condition, types, columns) for condition in active]
-    dimensions = cube.dimension_columns
-    if query.dimension_columns is not None:
-        dimensions = parse_names("dimension_columns", query.dimension_columns)
-        where = "Following dimension columns were requested but are missing from the cube: "
-        check_names(where, "dimension column", dimensions, cube.dimension_columns)
-        if not dimensions:
-            raise ValueError("Dimension columns cannot be empty: a query needs at least one")
-    groups = parse_names("partition_by", query.partition_by)
+    _check_columns("condition", conjunction.columns, types)
+    conditions = [_bind_condition(c, types, columns) for c in conjunction.conditions if c.active]
+    dimensions, groups = _parse_dimensions(query), parse_names("partition_by", query.partition_by)
     _check_columns("partition-by", groups, types)
     owners = _group_column_owners(cube, datasets, columns, groups)
     output = _resolve_output(query, types, dimensions, groups)
     keys = {*cube.dimension_columns, *cube.partition_columns}
-    payload = {name: (output | restricted) & columns[name] - keys for name in datasets}
-    joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
-    _check_projection(cube, columns, {name: payload[name] for name in sorted(joined)}, dimensions)
-    on_datasets: list[tuple[Condition | Disjunction, list[expressions.LiteralType], set[str]]] = []
-    on_joined: list[tuple[Condition | Disjunction, expressions.Node]] = []
-    for condition, tree in zip(active, trees, strict=True):
-        literals = expressions.literals_of(tree)
-        used = {column for column, _, _ in literals}
-        # nulls of a left join, of cells that a dataset does not have, meet a test for null
-        tests_null = any(map(expressions.is_null_test, literals))
-        if not isinstance(condition, Disjunction) and (not tests_null or used <= columns[cube.seed_dataset]):
-            on_datasets.append((condition, literals, used))
-            continue
-        on_joined.append((condition, tree))
-        dropped = used & {*cube.dimension_columns} - {*dimensions}
-        if dropped:
-            raise ValueError(
-                f"Condition `{abbreviate_text(str(condition))}` is evaluated on the cells of the result, "
-                f"which have no {', '.join(sorted(dropped))}: add it to dimension_columns"
-            )
-    join_filters = tuple([tree for _, tree in on_joined])
-    restricted_by_groups = {owner for column, owner in owners.items() if column not in keys}
-    roles, own_conditions, predicates, implied = {}, {}, {}, {}
+    payload = {name: (output | conjunction.columns) & columns[name] - keys for name in datasets}
+    joined = sorted(name for name in datasets if payload[name] or name == cube.seed_dataset)
+    _check_projection(cube, columns, {name: payload[name] for name in joined}, dimensions)
+    on_datasets, on_joined = _split_conditions(conditions, cube, columns, dimensions)
+    join_filters = tuple([c.tree for c in on_joined])
+    restricted = {owner for column, owner in owners.items() if column not in keys}
     for name in joined:
-        own = [(condition, literals) for condition, literals, used in on_datasets if used <= columns[name]]
-        own_conditions[name] = tuple([condition for condition, _ in own])
-        predicates[name] = tuple([literal for _, literals in own for literal in literals])
-        is_restricted = (
-            name in restricted_by_groups
-            or any(used <= payload[name] for _, _, used in on_datasets)
-            or any(expressions.rejects_nulls(tree, payload[name]) for tree in join_filters)
-        )
-        roles[name] = Role.RESTRICTED if is_restricted else Role.LEFT
-        if name == cube.seed_dataset:
-            roles[name] = Role.SEED
-        # a row of a left join that does not meet its part of a filter must not become a cell without a match
-        filtered = columns[name] & keys if roles[name] is Role.LEFT else columns[name]
-        nodes = [expressions.imply(tree, filtered) for tree in join_filters]
-        implied[name] = tuple([node for node in nodes if node is not None])
+        is_tested = any(c.columns <= payload[name] for c in on_datasets)
+        if is_tested or any(expressions.rejects_nulls(tree, payload[name]) for tree in join_filters):
+            restricted.add(name)
+    roles = {name: Role.RESTRICTED if name in restricted else Role.LEFT for name in joined}
+    roles[cube.seed_dataset] = Role.SEED
+    own = {name: [c for c in on_datasets if c.columns <= columns[name]] for name in joined}
+    # a row of a left join that does not meet its part of a filter must not become a cell without a match
+    filtered = {n: columns[n] & keys if role is Role.LEFT else columns[n] for n, role in roles.items()}
     order = [*Role]
     return LogicalPlan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
-        conditions=own_conditions,
-        predicates=predicates,
-        join_conditions=tuple([condition for condition, _ in on_joined]),
+        conditions={name: tuple([c.condition for c in own[name]]) for name in joined},
+        predicates={name: tuple([literal for c in own[name] for literal in c.literals]) for name in joined},
+        join_conditions=tuple([c.condition for c in on_joined]),
         join_filters=join_filters,
-        implied=implied,
+        implied={name: _imply(join_filters, names) for name, names in filtered.items()},
         owners=owners,
         roles=dict(sorted(roles.items(), key=lambda item: (order.index(item[1]), item[0]))),
-        unused=tuple(sorted(set(datasets) - joined)),
+        unused=tuple(sorted(set(datasets) - {*joined})),
     )
 
 
@@ -294,15 +272,16 @@ def _check_columns(role: str, columns: Iterable[str], available: Collection[str]
 
 def _bind_condition(
     condition: Condition | Disjunction, types: Mapping[str, pa.DataType], columns: _Columns
-) -> expressions.Node:
+) -> _BoundCondition:
     """The condition in the types of the columns; raises for values that cannot be compared with them."""
     try:
         tree = condition.to_tree(types)
+        literals = expressions.literals_of(tree)
+        used = frozenset([column for column, _, _ in literals])
         if isinstance(tree, tuple) and type(tree[2]) in (bool, int, float, str):  # its form needs no check
             expressions.bind_literal(types[tree[0]], tree[1], tree[2], tree[0])
         else:
-            literals = expressions.literals_of(tree)
-            expressions.bind([literals], pa.schema({c: types[c] for c, _, _ in literals}.items()))
+            expressions.bind([literals], pa.schema({c: types[c] for c in used}.items()))
     except TypeError as exc:
         names = Conjunction(condition).columns
         on = "column" if isinstance(condition, Condition) else "columns"
@@ -312,7 +291,47 @@ def _bind_condition(
             f"Condition `{abbreviate_text(str(condition))}` does not fit {on} {described} of "
             f"dataset{'s' if len(owners) > 1 else ''} {', '.join(owners)}: {exc}"
         ) from exc
-    return tree
+    return _BoundCondition(condition, tree, literals, used)
+
+
+def _parse_dimensions(query: QueryCube[StoreT]) -> tuple[str, ...]:
+    if query.dimension_columns is None:
+        return query.cube.dimension_columns
+    dimensions = parse_names("dimension_columns", query.dimension_columns)
+    where = "Following dimension columns were requested but are missing from the cube: "
+    check_names(where, "dimension column", dimensions, query.cube.dimension_columns)
+    if not dimensions:
+        raise ValueError("Dimension columns cannot be empty: a query needs at least one")
+    return dimensions
+
+
+def _split_conditions(
+    conditions: Iterable[_BoundCondition], cube: Cube, columns: _Columns, dimensions: Collection[str]
+) -> tuple[list[_BoundCondition], list[_BoundCondition]]:
+    """Conditions on the rows of single datasets, and those on the joined rows."""
+    on_datasets: list[_BoundCondition] = []
+    on_joined: list[_BoundCondition] = []
+    for bound in conditions:
+        # nulls of a left join, of cells that a dataset does not have, meet a test for null
+        tests_null = any(map(expressions.is_null_test, bound.literals))
+        is_on_seed = bound.columns <= columns[cube.seed_dataset]
+        if not isinstance(bound.condition, Disjunction) and (is_on_seed or not tests_null):
+            on_datasets.append(bound)
+            continue
+        on_joined.append(bound)
+        dropped = bound.columns & {*cube.dimension_columns} - {*dimensions}
+        if dropped:
+            raise ValueError(
+                f"Condition `{abbreviate_text(str(bound.condition))}` is evaluated on the cells of the "
+                f"result, which have no {', '.join(sorted(dropped))}: add it to dimension_columns"
+            )
+    return on_datasets, on_joined
+
+
+def _imply(filters: Iterable[expressions.Node], columns: Collection[str]) -> tuple[expressions.Node, ...]:
+    """What filters of joined rows imply for rows that have some of the columns."""
+    nodes = [expressions.imply(tree, columns) for tree in filters]
+    return tuple([node for node in nodes if node is not None])
 
 
 def _resolve_output(

@@ -311,7 +311,7 @@ def _is_stored(schema: SchemaWrapper) -> bool:
 #: advice on a missing and on an additional column, in rows for a dataset and in several inputs
 _REMEDIES_OF_STORED = (
     'add the column, or leave it out: of new cells with schema_mode="merge", of others with merge_into_cube',
-    'drop the column, or append with schema_mode="merge" (update_schema adds columns, too)',
+    'drop the column, or add it by update_schema (in appends, by schema_mode="merge")',
 )
 _REMEDIES_OF_INPUT = (
     "add the column, with nulls where values are unknown",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -138,6 +139,11 @@ def cube_dataset(
     [(50.7,)]
     """
     cube = find_cube(cube, store)
+    if isinstance(conditions, str) and re.fullmatch(r"[\w-]+", conditions):
+        raise ValueError(
+            f"{conditions!r} is no condition: compare a column with a value, as in 'TEMP > 10'; "
+            f"a dataset is named by dataset_id={conditions!r}"
+        )
     if dataset_id is None:
         source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
     elif conditions is None and datasets is None:

@@ -367,7 +367,10 @@ def test_history(ok, call, error, url):
     append_cell(url, v1=7.5)
     ok("cube", "history", "--rollback", token, "--yes")
     assert first(url) == 0.5
-    assert "no state as of 12345" in error("cube", "history", "--rollback", "12345")  # before it asks
+    text = error("cube", "history", "--rollback", "12345")  # before it asks
+    assert "no state as of 12345" in text
+    # names commands, no functions
+    assert not re.search("[a-z]+_[a-z]+", text)
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
     text = error("cube", "query", "--as-of", "yesterday")
     assert "--as-of 'yesterday': expected a version, a token, or a time" in text

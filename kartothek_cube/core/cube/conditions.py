@@ -938,6 +938,10 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
     return _TextReader(types, of_query=True).read(text)
 
 
+#: quotes, variables, parameters and lists of other languages, which are none in the text of a condition
+_NOT_QUOTES = tuple("`´‘’“”„«@$:[{")
+
+
 class _TextReader:
     """Reads conditions as :meth:`Conjunction.from_string` does, or those of queries."""
 
@@ -1016,6 +1020,8 @@ class _TextReader:
         if text[:1] in codec.QUOTES or not is_text(self.types[column]):
             return ""
         in_quotes = f"in quotes: '{text}'"
+        if text[:1] in _NOT_QUOTES:
+            return f": no value starts with {text[:1]}; if it is part of the text, write this {in_quotes}"
         if codec.PLAIN_NUMBER.fullmatch(text):
             return f": column {column!r} has texts, and {text} is a number; write the text {in_quotes}"
         if text in self.types and is_text(self.types[text]):

@@ -504,7 +504,7 @@ def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[
             cut = {}
             remedy = (
                 "A dataset of the cube was deleted since, so that older states have other versions than "
-                "before: pass the time of the state, see list_cube_history."
+                "before: pass the time of the state, which the history of the cube lists."
             )
         cut = histories.select_visible(cut)
     if not cut or (seed in histories.states and seed not in cut):

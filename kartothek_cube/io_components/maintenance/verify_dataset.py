@@ -55,7 +55,8 @@ REMEDIES: Mapping[str, str] = {
     "unreadable-file": _RESTORE,
     "file-schema": _REWRITE,
     "wrong-partition": _REWRITE,
-    "null-key": _REWRITE,
+    "null-key": "Write the rows of this partition again, with values in place of the nulls or without these "
+    "rows; or open the cube without this index column, if it is one.",
     "unsorted": "Compact the cube, or write the rows of this partition again.",
     "duplicate-cells": "Within a partition, compact the cube: the last row of a cell counts. In several "
     "partitions, remove the wrong rows; if all are right, the partition column is a dimension.",

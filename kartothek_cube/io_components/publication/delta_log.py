@@ -141,19 +141,38 @@ def version_key(uuid: str, version: int, suffix: str = "json") -> str:
 
 
 def _read_version(blobs: BlobStore, key: str) -> list[Action]:
+    content = get_required(blobs, key)
     try:
-        actions = [json.loads(line) for line in get_required(blobs, key).splitlines() if line.strip()]
-        if all(map(_is_action, actions)):
-            return actions
-    except ValueError:
-        pass
-    raise CorruptDatasetError(key, f"it is no version of a Delta log; {_REMEDY}")
+        return parse_actions(content)
+    except ValueError as error:
+        raise CorruptDatasetError(key, f"it is no version of a Delta log; {_REMEDY}") from error
+
+
+def parse_actions(content: bytes) -> list[Action]:
+    """Actions of a version; raises ValueError."""
+    try:
+        return to_actions([json.loads(line) for line in content.splitlines() if line.strip()])
+    except RecursionError as error:
+        raise ValueError("its values are nested too deep") from error
+
+
+def to_actions(rows: Iterable[Any]) -> list[Action]:
+    """Actions of lines of a version, or of rows of a checkpoint; raises ValueError."""
+    # some writers have nulls in place of the other actions
+    actions = [
+        {name: part for name, part in row.items() if part is not None} if isinstance(row, dict) else row
+        for row in rows
+    ]
+    if not all(map(_is_action, actions)):
+        raise ValueError("a line or row is no action")
+    return actions
 
 
 def _is_action(action: Any) -> bool:
     if not isinstance(action, dict) or not all(isinstance(part, dict) for part in action.values()):
         return False
-    return all(isinstance(action[n].get("path"), str) for n in ("add", "remove") if n in action)
+    parts = [action[name] for name in ("add", "remove", "sidecar") if name in action]
+    return all(isinstance(part.get("path"), str) for part in parts)
 
 
 def read_newest(blobs: BlobStore, uuid: str, names: Sequence[str]) -> LogState:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import re
 import urllib.parse
@@ -21,6 +20,7 @@ from pyarrow import fs
 
 from kartothek_cube.core import arrow, errors, naming, old_parquet, tuning
 from kartothek_cube.core.store.resolve import redact_url
+from kartothek_cube.io_components.publication.delta_log import parse_actions, to_actions
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 #: a directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg
@@ -105,7 +105,7 @@ class ForeignTable:
                 f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
                 f"{field.type}: {error}"
             ) from error
-        given = file.values.get(field.name)
+        given = file.values.get(field.name) if field.name in rows.column_names else None
         if given is not None and not column.unique().equals(given.cast(column.type)):
             # which of the two a reader shows depends on its engine
             text = f"has other values than {given[0].as_py()!r}, the one of its directory"
@@ -444,13 +444,16 @@ def _sidecars(actions: Iterable[Mapping[str, Any]], log: str) -> list[str]:
     return [f"{log}/_sidecars/{name}" for name in names]
 
 
-def _read_actions(filesystem: fs.FileSystem, path: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
+def _read_actions(
+    filesystem: fs.FileSystem, path: str, columns: Sequence[str]
+) -> Sequence[Mapping[str, Any]]:
     """Actions in a file of a log."""
     with filesystem.open_input_file(path) as file:
-        if path.endswith(".json"):
-            return [json.loads(line) for line in file.read().splitlines() if line.strip()]
-        actions: list[Mapping[str, Any]] = open_parquet(file, path).read(columns).to_pylist()
-        return actions
+        content = file.read() if path.endswith(".json") else open_parquet(file, path).read(columns)
+    try:
+        return parse_actions(content) if isinstance(content, bytes) else to_actions(content.to_pylist())
+    except ValueError as error:
+        raise ValueError(f"{path} is no part of a Delta log: {error}") from error
 
 
 def _has_deletions(filesystem: fs.FileSystem, root: str, version: int) -> bool:

@@ -457,6 +457,13 @@ REFUSED = {
             for v in ("s", '"s"')
         ),
         *((f"s = {text}", "write a text with parentheses in quotes") for text in ("Ulm (Donau)", "(Ulm)")),
+        *(
+            (
+                f"s = {text}",
+                f"no value starts with {re.escape(text[0])}; if it is part of the text, write this",
+            )
+            for text in ("`a`", "\u201ca\u201d", "@a", "[a", "$a", "{a}")
+        ),
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),
         ("NOT", "Cannot parse condition 'NOT'"),

@@ -426,6 +426,16 @@ def test_types_of_directories_that_are_given(tmp_path):
     assert api.query_cube(CUBE, store)[0]["NAME"].notna().sum() == 6
 
 
+def test_directories_of_nan_are_refused_as_keys_only(tmp_path):
+    source = write_directory(change(QTY=[float("nan")] * 6 + [0.5] * 6), tmp_path / "a", ["COUNTRY", "QTY"])
+    types = {"QTY": "float64"}
+    with pytest.raises(ValueError, match='NULL-values in partition column "QTY"'):
+        api.adopt_dataset(source, api.Cube(["SHOP"], ["QTY"], "cube"), memory(), "seed", types=types)
+    store = memory()
+    api.adopt_dataset(source, CUBE, store, "seed", types=types)
+    assert api.query_cube(CUBE, store)[0]["QTY"].isna().sum() == 6
+
+
 def test_null_directories(tmp_path):
     source = write_directory(change(COUNTRY=[None] * 6 + ["DE"] * 6), tmp_path / "a", ["COUNTRY"])
     refuse_adoption(source, 'NULL-values in partition column "COUNTRY"', ValueError)
@@ -862,6 +872,17 @@ def test_sidecars_of_a_delta_table_are_in_its_log(tmp_path):
             check_adoption(root)
         else:
             refuse_adoption(root)
+
+
+@pytest.mark.parametrize("line", ["1", "null", "[]", '{"sidecar": 1}', '{"add": {}}', '{"add":' * 100_000])
+def test_a_malformed_line_of_a_delta_log_is_an_error_with_its_file(tmp_path, line):
+    """Also in an older checkpoint, which deltalake does not read."""
+    source = write_delta(SALES, tmp_path / "source", [])
+    deltalake.write_deltalake(source, SALES, mode="append")
+    deltalake.DeltaTable(source).create_checkpoint()
+    name = f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (tmp_path / "source" / "_delta_log" / name).write_text(line)
+    refuse_adoption(source, f"{name} is no part of a Delta log", ValueError)
 
 
 def test_a_damaged_file_of_a_delta_table_is_named(tmp_path):

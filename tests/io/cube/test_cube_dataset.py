@@ -215,6 +215,8 @@ def test_one_dataset_of_a_cube(store):
     assert shops.schema.names == ["x", "opened"]
     with pytest.raises(ValueError, match="unknown dataset enrihc; did you mean enrich"):
         api.cube_dataset(CUBE, store, dataset_id="enrihc")
+    with pytest.raises(ValueError, match=r"'enrich' is no condition: .*by dataset_id='enrich'$"):
+        api.cube_dataset(CUBE, store, "enrich")
     with pytest.raises(ValueError, match="Pass either dataset_id"):
         api.cube_dataset(CUBE, store, api.C("x") > 1, dataset_id="seed")
 

@@ -298,7 +298,9 @@ def test_without_a_history_older_states_are_errors_and_nothing_is_archived(store
     before = snapshot(lambda: store)
     for function in (api.query_cube, api.rollback_cube):
         for as_of in (time, 2):
-            with pytest.raises(StateNotFoundError, match=r"only state is \d \(since .*see keep_cube_history"):
+            with pytest.raises(
+                StateNotFoundError, match=r"only state is \d \(since .*retention of the history"
+            ):
                 function(CUBE, store, as_of=as_of)
     assert snapshot(lambda: store) == before
 

@@ -628,7 +628,7 @@ def test_conflicts_name_their_dataset(built):
     expected = (
         "Dataset 'c++seed', table 'table': Schema violation: the columns of the input do not fit those of "
         "the dataset.\ncolumn  stored  given  what to do\n"
-        'NEW     -       int64  drop the column, or append with schema_mode="merge"'
+        "NEW     -       int64  drop the column, or add it by update_schema"
     )
     with refuses(built, errors.SchemaConflictError, expected):
         api.append_to_cube(MORE.assign(NEW=1), CUBE, built)

@@ -43,7 +43,7 @@ def read(**arguments):
 
 WIDEN = """QTY     int64   double  widen payload with update_schema, or df['QTY'].astype("Int64") if"""
 ADD = 'QTY     int64   -      add the column, or leave it out: of new cells with schema_mode="merge", of'
-DROP = 'NEW     -       int64  drop the column, or append with schema_mode="merge"'
+DROP = "NEW     -       int64  drop the column, or add it by update_schema"
 CONVERT = """timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if"""
 #: mistake -> what is done, the error, and its text
 MISTAKES = {

@@ -193,7 +193,7 @@ def test_older_and_staged_states_can_be_read(frame, stored):
 def test_an_update_with_other_columns(spark, stored):
     other = create_frame(ROWS.drop_columns(["t"]).slice(0, 1).append_column("v", pa.array([1.5])), spark)
     before = files(stored)
-    remedy = r"v +- +double +drop the column, or append with schema_mode"
+    remedy = r"v +- +double +drop the column, or add it by update_schema"
     with pytest.raises(SchemaConflictError, match=remedy):
         api.update_dataset_from_spark(other, stored, "uuid")
     assert files(stored) == before

@@ -351,7 +351,7 @@ def test_a_dataset_extends_the_cube(spark, small):
 def test_an_append_with_other_columns(spark, url):
     save(frame(spark, range(2)), url, **NEW)
     more = frame(spark, [7]).selectExpr("x", "p", "i1", "x * 10 as v")
-    with pytest.raises(AnalysisException, match='drop the column, or append with schema_mode="merge"'):
+    with pytest.raises(AnalysisException, match="drop the column, or add it by update_schema"):
         save(more, url)
     save(more, url, schema_mode="merge")
     assert stored(url, "v") == [None, None, 70]

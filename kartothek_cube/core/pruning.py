@@ -276,7 +276,7 @@ def statistics_mask(entries: pa.StructArray, op: str, value: Any, column: str) -
     bound = expressions.bind_literal(low.type, op, value, column)
     mask = _mask_of_bounds(low, high, bound)
     if bound.kind == "null" or bound.or_null:
-        mask = pc.or_(mask, pc.greater(pc.fill_null(nulls, 0), 0))
+        mask = pc.or_(mask, pc.fill_null(pc.greater(nulls, 0), True))
     return pc.or_(mask, entries.is_null())
 
 

@@ -77,6 +77,12 @@ def test_nan_counts_as_null():
     assert mask(table, "!=", 2.0) == [False, True, False]
 
 
+def test_an_unknown_number_of_nulls_prunes_no_search_for_nulls():
+    entries = pa.array([{"minimum": 1, "maximum": 2, "nulls": nulls} for nulls in (None, 0, 1)])
+    table = pa.table({"partition": LABELS[:3], "v": entries})
+    assert mask(table, "in", [None]) == [True, False, True]
+
+
 @pytest.mark.parametrize(
     "content",
     [

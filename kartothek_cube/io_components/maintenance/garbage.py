@@ -155,7 +155,8 @@ def history_keys(
     if deletable is not None:
         superseded.intersection_update(deletable)
     keys = {key for key in snapshots if key not in superseded and not history.is_before_key(key)}
-    for key in filter(history.is_snapshot_key, list(keys)):
+    # that of the current state has the files of the header, and may be torn after a power failure
+    for key in filter(history.is_snapshot_key, keys - {current}):
         # a commit may expire it in the meantime
         with suppress(KeyError):
             keys.update(dataset_files.referenced_keys(history.load_snapshot(uuid, blobs, key)))

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, history
 from kartothek_cube.core.commit import header_store
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.store import open_blobs
@@ -47,6 +48,19 @@ def test_the_header_is_as_it_was_but_for_its_id(store):
     assert before.pop("kartothek_cube")["commit"] != after.pop("kartothek_cube")["commit"]
     assert after == before
     assert api.list_dataset_garbage("data", Same.of(store)) == []
+
+
+def test_a_torn_snapshot_of_the_current_state_stops_no_cleanup(store):
+    """A power failure may leave one, before a commit has flushed it."""
+    url = Same.of(store)
+    blobs = open_blobs(url)
+    snapshot = history.current_snapshot(DatasetMetadata.load_from_store("data", url), blobs)
+    blobs.put(snapshot, b"\0")
+    api.garbage_collect_dataset("data", url, retention=timedelta(0))
+    assert blobs.get(snapshot) == b"\0"
+    # the next commit puts it again
+    api.update_dataset_from_dataframes([frame(2)], url, "data")
+    assert api.read_table("data", url, as_of=1)["x"].tolist() == [1]
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])

@@ -406,7 +406,7 @@ def test_rows_with_other_columns(io, memory):
     frame = pd.DataFrame({"p": ["a", "b"], "x": [1, 2], "y": ["u", "v"]})
     other = frame.drop(columns="y").assign(z=[1.5, 2.5])
     io.store(memory, [frame], partition_on=["p"], secondary_indices=["x"])
-    text = 'append with schema_mode="merge"'
+    text = 'in appends, by schema_mode="merge"'
     with unchanged(memory), pytest.raises(errors.SchemaConflictError, match=text):
         io.update(memory, [other])
     io.update(memory, [other], schema_mode="merge")

@@ -274,8 +274,8 @@ class StateNotFoundError(KartothekCubeError, ValueError):
         if known:
             message += f" Its states go from {known}." if " to " in known else f" Its only state is {known}."
             message += (
-                " Older ones are kept until a cleanup, or not at all, as the retention of the history and "
-                "that of the cleanup say."
+                " Older ones are kept until a cleanup, or not at all: the retention of the history and "
+                "that of the cleanup set for how long."
             )
         super().__init__(f"{message} {remedy}".rstrip())
 

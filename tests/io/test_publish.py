@@ -773,7 +773,10 @@ def test_files_get_the_type_of_a_column_by_a_merge(url, path):
     assert {str(pq.read_schema(file).field("v").type) for file in files} == {"string"}
 
 
-@pytest.mark.parametrize("content", ["{", "1", '{"add": 1}', '{"add": {}}', '{"add":' * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "1", '{"add": 1}', '{"add": {}}', '{"add":' * 100_000, '{"metaData": {"configuration": [1]}}'],
+)
 def test_a_damaged_log_stops_a_cleanup(published, path, content):
     """It does not tell which files the table shows."""
     (path / "cube++seed/_delta_log" / f"{0:020d}.json").write_text(content)

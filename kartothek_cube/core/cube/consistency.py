@@ -295,7 +295,8 @@ def _metadata_violations(name: str, dataset: DatasetMetadata, columns: set[str],
     if name != cube.seed_dataset or not is_seed or not isinstance(stored, list):
         return
     # with other dimensions, queries and merges would take rows of several cells for versions of one
-    if set(stored) != set(cube.dimension_columns):
+    stored = set(map(str, stored))
+    if stored != set(cube.dimension_columns):
         error = ValueError(
             f"Seed dataset {name!r} was written with the dimension columns {_join(stored)}, the "
             f"specification has {_join(cube.dimension_columns)}. Pass {cube.uuid_prefix!r} or what "

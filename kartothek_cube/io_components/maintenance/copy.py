@@ -97,11 +97,12 @@ def plan_copy_dataset(
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
     schema, version = dataset.schema, table_schema.schema_version_of(dataset.metadata)
-    # lost or damaged: the header has the schema
-    with suppress(errors.CorruptDatasetError):
-        stored = table_schema.schema_file_from_bytes(content or b"", dataset.uuid)
-        if content and (schema is None or stored.of(version).equals(schema)):
-            return content
+    if content is not None:
+        # of a damaged one, the header has the schema
+        with suppress(errors.CorruptDatasetError):
+            stored = table_schema.schema_file_from_bytes(content, dataset.uuid)
+            if schema is None or stored.of(version).equals(schema):
+                return content
     schema = schema or table_schema.SchemaWrapper(pa.schema([]), dataset.uuid)
     return table_schema.render_schema_file(schema, dataset.metadata)
 

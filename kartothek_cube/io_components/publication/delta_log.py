@@ -171,6 +171,8 @@ def to_actions(rows: Iterable[Any]) -> list[Action]:
 def _is_action(action: Any) -> bool:
     if not isinstance(action, dict) or not all(isinstance(part, dict) for part in action.values()):
         return False
+    if not isinstance(action.get("metaData", {}).get("configuration") or {}, dict):
+        return False
     parts = [action[name] for name in ("add", "remove", "sidecar") if name in action]
     return all(isinstance(part.get("path"), str) for part in parts)
 

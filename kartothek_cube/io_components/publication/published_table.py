@@ -328,8 +328,8 @@ def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | No
     """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
     if log.record.get("columns") != table.digests["columns"]:
         return None
-    text = log.metadata.get("configuration", {}).get(_FILE_SCHEMA)
-    with suppress(ValueError, OSError):
+    text = (log.metadata.get("configuration") or {}).get(_FILE_SCHEMA)
+    with suppress(ValueError, OSError, TypeError):
         return None if text is None else arrow.decode_schema(text)
     return None
 

@@ -102,3 +102,11 @@ def test_payload_is_what_is_neither_dimension_nor_partition(store_factory):
     datasets = stored(store_factory, enrich={"df": frame(y=[0], v2=[1], __a=[2], KLEE_TS=[3])})
     assert get_payload_subset(["x", "y", "p", "v1", "z"], CUBE_XY) == {"v1", "z"}
     assert get_cube_payload(datasets, CUBE_XY) == {"v1", "v2"}
+
+
+@pytest.mark.parametrize("names", [[None], [["x"]], [{"x": 1}]])
+def test_dimensions_in_a_header_that_are_no_texts_are_others(store, names):
+    metadata = {"ktk_cube_is_seed": True, "ktk_cube_dimension_columns": names}
+    datasets = stored(store, seed={**SEED, "metadata": metadata})
+    with pytest.raises(ValueError, match="'seed' was written with the dimension columns"):
+        check_datasets(datasets, CUBE)
